@@ -1,0 +1,173 @@
+"""Graphs in one ``.npz``, in the layout of the gnn-benchmark files (Shchur et al., 2018).
+
+Arrays: ``adj_data/indices/indptr/shape`` (CSR; only where entries stand matters),
+``attr_data/indices/indptr/shape`` or a dense ``attr_matrix``, ``labels`` (n,), and optionally
+``class_names`` (C,) and ``node_names`` (n,). Nothing pickled is ever loaded: the two optional
+arrays are left aside if they are stored as objects (labels then go by their numbers), a needed
+one stored so is an error.
+"""
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+from scipy import sparse
+from torch_geometric.data import Data
+
+from fedcover.errors import DataError
+from fedcover.graphs.assemble import assemble
+from fedcover.graphs.labels import encode
+
+_DAMAGED = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
+
+
+def read_npz(path: str | Path) -> Data:
+    """Read and validate a graph file; an error names the file and the array."""
+    path = Path(path)
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist.") from None
+    except _DAMAGED as error:
+        raise DataError(f"{path} is not a readable npz file.") from error
+    if not isinstance(archive, NpzFile):
+        raise DataError(f"{path} holds a single array, not the arrays of an npz file.")
+    with archive:
+        return _Reader(path, archive).graph()
+
+
+class _Reader:
+    """One open file: its arrays, checked one by one."""
+
+    def __init__(self, path: Path, archive: NpzFile) -> None:
+        self.path = path
+        self.archive = archive
+
+    def graph(self) -> Data:
+        adjacency = self.matrix("adj")
+        x = self.features()
+        labels = self.array("labels", kinds="iuUSb", dimensions=1)
+        n = adjacency.shape[0]
+        if adjacency.shape[0] != adjacency.shape[1]:
+            self.refuse("adj_shape", f"is {adjacency.shape}, but an adjacency matrix is square")
+        if n == 0:
+            self.refuse("adj_shape", "says that the graph has no nodes")
+        if x.shape[0] != n:
+            self.refuse("attr_*", f"has {x.shape[0]} rows, but the graph has {n} nodes")
+        if x.shape[1] == 0:
+            self.refuse("attr_*", "has no columns, but a node needs at least one feature")
+        if len(labels) != n:
+            self.refuse("labels", f"has {len(labels)} entries, but the graph has {n} nodes")
+        y, label_names = self.classes(labels)
+        if len(np.unique(y)) < 2:
+            self.refuse("labels", f"has the same value, {label_names[y[0]]!r}, for every node")
+        adjacency.eliminate_zeros()
+        return assemble(
+            x,
+            np.stack(adjacency.nonzero()),
+            y,
+            name=self.path.stem,
+            label_names=label_names,
+            node_ids=self.node_ids(n),
+        )
+
+    def features(self) -> sparse.csr_array | NDArray[np.floating]:
+        if "attr_matrix" in self.archive:
+            dense = self.array("attr_matrix", kinds="iufb", dimensions=2)
+            wrong = np.argwhere(~np.isfinite(dense))
+            if len(wrong):
+                row, column = wrong[0]
+                self.refuse("attr_matrix", f"is not a finite number at [{row}, {column}]")
+            return dense.astype(np.float32)
+        matrix = self.matrix("attr")
+        wrong = np.flatnonzero(~np.isfinite(matrix.data))
+        if len(wrong):
+            self.refuse("attr_data", f"is not a finite number at [{wrong[0]}]")
+        return matrix.astype(np.float32)
+
+    def classes(self, labels: NDArray[np.generic]) -> tuple[NDArray[np.int64], list[str]]:
+        """Class numbers and names; integer labels count through ``class_names`` if it is there."""
+        names = self.optional_names("class_names")
+        if names is None or labels.dtype.kind not in "iu":
+            return encode(labels)
+        wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
+        if len(wrong):
+            self.refuse(
+                "labels", f"is {labels[wrong[0]]} at [{wrong[0]}], but class_names has {len(names)}"
+            )
+        return labels.astype(np.int64), names
+
+    def node_ids(self, n: int) -> list[str] | NDArray[np.int64]:
+        names = self.optional_names("node_names")
+        if names is None:
+            return np.arange(n)
+        if len(names) != n:
+            self.refuse("node_names", f"has {len(names)} entries, but the graph has {n} nodes")
+        if len(set(names)) != n:
+            self.refuse("node_names", "has the same name twice")
+        return names
+
+    def matrix(self, prefix: str) -> sparse.csr_array:
+        """The CSR matrix ``<prefix>_*``, its structure checked before scipy relies on it."""
+        data = self.array(f"{prefix}_data", kinds="iufb", dimensions=1)
+        indices = self.array(f"{prefix}_indices", kinds="iu", dimensions=1)
+        indptr = self.array(f"{prefix}_indptr", kinds="iu", dimensions=1)
+        shape = self.array(f"{prefix}_shape", kinds="iu", dimensions=1)
+        if len(shape) != 2 or (shape < 0).any():
+            self.refuse(f"{prefix}_shape", f"is {shape.tolist()}, but must be two counts")
+        rows, columns = (int(size) for size in shape)
+        if len(indptr) != rows + 1:
+            self.refuse(f"{prefix}_indptr", f"has {len(indptr)} entries, but must have {rows + 1}")
+        if indptr[0] != 0 or indptr[-1] != len(indices) or (indptr[1:] < indptr[:-1]).any():
+            self.refuse(f"{prefix}_indptr", f"must rise from 0 to {len(indices)}")
+        if len(data) != len(indices):
+            self.refuse(
+                f"{prefix}_data", f"has {len(data)} entries, but {prefix}_indices {len(indices)}"
+            )
+        wrong = np.flatnonzero((indices < 0) | (indices >= columns))
+        if len(wrong):
+            self.refuse(
+                f"{prefix}_indices",
+                f"is {indices[wrong[0]]} at [{wrong[0]}], but must lie in 0 … {columns - 1}",
+            )
+        return sparse.csr_array((data, indices, indptr), shape=(rows, columns))
+
+    def array(self, name: str, *, kinds: str, dimensions: int) -> NDArray[np.generic]:
+        if name not in self.archive:
+            self.refuse(name, "is missing")
+        try:
+            array = self.archive[name]
+        except ValueError as error:
+            if "allow_pickle" in str(error):
+                self.refuse(name, "is stored as a pickled object, which is never loaded")
+            self.refuse(name, "cannot be read")
+        except _DAMAGED:
+            self.refuse(name, "cannot be read")
+        if array.dtype.kind not in kinds:
+            self.refuse(name, f"has the type {array.dtype}")
+        if array.ndim != dimensions:
+            self.refuse(name, f"has {array.ndim} dimensions, but must have {dimensions}")
+        return array  # type: ignore[no-any-return]
+
+    def optional_names(self, name: str) -> list[str] | None:
+        """Names as strings; None if they are not there or only as pickled objects."""
+        if name not in self.archive:
+            return None
+        try:
+            names = self.archive[name]
+        except ValueError as error:
+            if "allow_pickle" in str(error):
+                return None
+            self.refuse(name, "cannot be read")
+        except _DAMAGED:
+            self.refuse(name, "cannot be read")
+        if names.ndim != 1:
+            self.refuse(name, f"has {names.ndim} dimensions, but must have 1")
+        return [str(entry) for entry in names.tolist()]
+
+    def refuse(self, array: str, what: str) -> NoReturn:
+        raise DataError(f"{self.path}: array {array} {what}.") from None

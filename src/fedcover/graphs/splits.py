@@ -1,0 +1,116 @@
+"""Roles of the nodes inside each client (paper, section 5.1): 20 % train, of which 20 % serve
+as validation, and of the rest one half calibrates, the other half tests."""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcover.errors import DataError, UsageError
+
+
+class Role(IntEnum):
+    """What a node is used for."""
+
+    TRAIN = 0
+    VALID = 1
+    CALIB = 2
+    TEST = 3
+
+
+def split(
+    client: NDArray[np.integer],
+    rng: np.random.Generator,
+    train: float = 0.2,
+    valid: float = 0.2,
+    given: NDArray[np.integer] | None = None,
+    names: Sequence[str] | None = None,
+) -> NDArray[np.int8]:
+    """Give every node (n,) a :class:`Role`, inside each client apart.
+
+    Of a client's n nodes, round(train·n), at least one, are set aside for training; of these,
+    round(valid·that) become validation, but never the last one. The rest is halved, test taking
+    the odd node. ``given`` is the graph's own split column: it is checked and returned.
+    ``names`` are the clients' names in errors.
+    """
+    client = np.asarray(client)
+    if not 0 < train < 1:
+        raise UsageError(f"train is {train}, but must lie strictly between 0 and 1.")
+    if not 0 <= valid < 1:
+        raise UsageError(f"valid is {valid}, but must be at least 0 and below 1.")
+    sizes = np.bincount(client)
+    names = names or [str(k) for k in range(len(sizes))]
+    if given is not None:
+        return _given(np.asarray(given), client, names)
+
+    held_out = np.maximum(np.rint(train * sizes), 1).astype(np.int64)
+    validation = np.minimum(np.rint(valid * held_out).astype(np.int64), held_out - 1)
+    rest = sizes - held_out
+    too_small = np.flatnonzero(rest < 2)
+    if len(too_small):
+        k = too_small[0]
+        raise DataError(
+            f"Client {names[k]} has {sizes[k]} node{'s' * (sizes[k] != 1)}: too few to train on "
+            f"{train:.0%} and keep at least one node for calibration and one for testing."
+        )
+    counts = np.stack([held_out - validation, validation, rest // 2, rest - rest // 2], axis=1)
+    roles = np.empty(len(client), dtype=np.int8)
+    roles[_shuffled(client, rng)] = np.repeat(
+        np.tile(np.arange(len(Role), dtype=np.int8), len(sizes)), counts.ravel()
+    )
+    return roles
+
+
+def resplits(
+    roles: NDArray[np.integer],
+    client: NDArray[np.integer],
+    count: int,
+    rng: np.random.Generator,
+) -> NDArray[np.bool_]:
+    """Divide calibration and test anew ``count`` times, for judging coverage (design, 5.6).
+
+    Returns is_calibration (count, n): in each row, every client has as many calibration nodes as
+    in ``roles``, drawn uniformly from its calibration and test nodes; those not drawn test.
+    """
+    if count < 1:
+        raise UsageError(f"count of re-splits is {count}, but must be 1 or more.")
+    roles, client = np.asarray(roles), np.asarray(client)
+    pool = np.flatnonzero((roles == Role.CALIB) | (roles == Role.TEST))
+    owner = client[pool]
+    sizes = np.bincount(owner)
+    n_calib = np.bincount(owner[roles[pool] == Role.CALIB], minlength=len(sizes))
+    # Every draw lists the pool client by client, so the same places calibrate each time.
+    halves = np.stack([n_calib, sizes - n_calib], axis=1)
+    calibrates = np.repeat(np.tile([True, False], len(sizes)), halves.ravel())
+    is_calibration = np.zeros((count, len(roles)), dtype=bool)
+    for row in is_calibration:
+        row[pool[_shuffled(owner, rng)]] = calibrates
+    return is_calibration
+
+
+def _shuffled(client: NDArray[np.integer], rng: np.random.Generator) -> NDArray[np.intp]:
+    """All positions, client after client, in random order inside each."""
+    order = rng.permutation(len(client))
+    # numpy sorts 16-bit integers in linear time.
+    keys = client.astype(np.uint16) if client.max(initial=0) < 2**16 else client
+    return order[np.argsort(keys[order], kind="stable")]
+
+
+def _given(
+    roles: NDArray[np.integer], client: NDArray[np.integer], names: Sequence[str]
+) -> NDArray[np.int8]:
+    """Check that an own split column gives every client what training and calibration need."""
+    if roles.shape != client.shape:
+        raise DataError(f"The split has {len(roles)} entries, but there are {len(client)} nodes.")
+    if not np.isin(roles, list(Role)).all():
+        raise DataError(
+            f"The split has the value {roles[~np.isin(roles, list(Role))][0]}, but roles are 0 … 3."
+        )
+    for role in (Role.TRAIN, Role.CALIB, Role.TEST):
+        without = np.flatnonzero(np.bincount(client[roles == role], minlength=len(names)) == 0)
+        if len(without):
+            raise DataError(
+                f"Client {names[without[0]]} has no node with split '{role.name.lower()}'."
+            )
+    return roles.astype(np.int8)
