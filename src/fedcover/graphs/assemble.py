@@ -92,7 +92,7 @@ def feature_matrix(graph: Data) -> sparse.csr_array | NDArray[np.float32]:
     """The features outside torch: a scipy CSR array if they are sparse, else a numpy array."""
     x = graph.x
     if x.layout != torch.sparse_csr:
-        return x.numpy()  # type: ignore[no-any-return]
+        return x.numpy()
     parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
     return sparse.csr_array(parts, shape=tuple(x.shape))
 
@@ -100,9 +100,9 @@ def feature_matrix(graph: Data) -> sparse.csr_array | NDArray[np.float32]:
 def _features(x: sparse.csr_array | NDArray[np.floating]) -> torch.Tensor:
     """Float32 features, as ``torch.sparse_csr`` or dense, whichever their density asks for."""
     rows, columns = x.shape
-    nonzero = x.count_nonzero() if sparse.issparse(x) else np.count_nonzero(x)
+    nonzero = np.count_nonzero(x) if isinstance(x, np.ndarray) else x.count_nonzero()
     if nonzero >= SPARSE_BELOW * rows * columns:
-        dense = x.toarray() if sparse.issparse(x) else x
+        dense = x if isinstance(x, np.ndarray) else x.toarray()
         return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32))
     matrix = sparse.csr_array(x, dtype=np.float32, copy=True)
     matrix.sum_duplicates()  # also sorts the columns of each row

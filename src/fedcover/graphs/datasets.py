@@ -1,14 +1,20 @@
 """Graphs by name or path: :func:`load` is the one way in."""
 
+import difflib
+import os
 from pathlib import Path
 
-import numpy as np
 from torch_geometric.data import Data
 
+from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import largest_component as _largest_component
+from fedcover.graphs.catalogue import DATASETS, Dataset
+from fedcover.graphs.download import cache_dir, fetch_into_cache
 from fedcover.graphs.npz import read_npz
+from fedcover.graphs.planetoid import read_planetoid
+from fedcover.graphs.readers import read_folder
 
-EMBEDDED = Path(__file__).parent / "embedded"
+EMBEDDED_CORA = Path(__file__).parent / "embedded" / "cora.npz"
 
 
 def load(
@@ -16,6 +22,73 @@ def load(
     data: str | Path | None = None,
     largest_component: bool | None = None,
 ) -> Data:
-    """Load a graph."""
-    graph = read_npz(EMBEDDED / "cora.npz")
-    return _largest_component(graph)
+    """Load a graph: a known name, an ``.npz`` file, or a folder with ``nodes`` and ``edges``.
+
+    The result has ``x`` (n, features; float32; ``torch.sparse_csr`` if sparse), ``edge_index``
+    (both directions, sorted, no self-loops), ``y``, and ``name``, ``label_names``, ``node_ids``;
+    an own graph's ``client`` column comes with ``client_names``, its ``split`` column as roles.
+
+    Named graphs are looked for in ``data`` (or ``FEDCOVER_DATA``), which is never written to,
+    then in the user's cache, and are else downloaded there; Cora is always the embedded copy
+    (the same graph as Planetoid's, in another order of nodes). ``largest_component`` keeps only
+    that; by default it is done for named graphs, as in the paper, and not for own ones.
+    """
+    if isinstance(name_or_path, str) and name_or_path.lower() in DATASETS:
+        graph, named = _named(DATASETS[name_or_path.lower()], data), True
+    else:
+        graph, named = _own(Path(name_or_path)), False
+    keep_largest = named if largest_component is None else largest_component
+    return _largest_component(graph) if keep_largest else graph
+
+
+def fetch(name: str) -> Path | None:
+    """Download a named graph's raw files into the cache; None for Cora, which needs none."""
+    if name.lower() not in DATASETS:
+        raise UsageError(f"{name!r} is not a known graph; {_suggestion(name)}.")
+    dataset = DATASETS[name.lower()]
+    return None if dataset.name == "cora" else fetch_into_cache(dataset)
+
+
+def _named(dataset: Dataset, data: str | Path | None) -> Data:
+    if dataset.name == "cora":
+        return read_npz(EMBEDDED_CORA)
+    raw = _raw_folder(dataset, data)
+    if len(dataset.files) > 1:
+        return read_planetoid(raw, dataset.name)
+    graph = read_npz(raw / dataset.files[0])
+    values = graph.x.values() if graph.x.is_sparse_csr else graph.x
+    values.copy_(values > 0)  # as PyG: these files count words, the graphs say whether they occur
+    graph.name = dataset.name
+    return graph
+
+
+def _raw_folder(dataset: Dataset, data: str | Path | None) -> Path:
+    given = data or os.environ.get("FEDCOVER_DATA")
+    if given:
+        source = "data" if data else "FEDCOVER_DATA"
+        if not Path(given).is_dir():
+            raise DataError(f"{source} names {given}, which is not a folder.")
+        raw = Path(given) / dataset.folder / "raw"
+        if raw.is_dir():
+            missing = [file for file in dataset.files if not (raw / file).is_file()]
+            if missing:
+                raise DataError(f"{raw} has no {missing[0]}.")
+            return raw
+    cached = cache_dir() / dataset.folder / "raw"
+    return cached if cached.is_dir() else fetch_into_cache(dataset)
+
+
+def _own(path: Path) -> Data:
+    if path.is_dir():
+        return read_folder(path)
+    if path.suffix == ".npz" and path.is_file():
+        return read_npz(path)
+    if path.exists():
+        raise DataError(f"{path} is neither an .npz file nor a folder with nodes and edges.")
+    raise DataError(f"{path} is neither a path that exists nor a known name; {_suggestion(path)}.")
+
+
+def _suggestion(name: str | Path) -> str:
+    close = difflib.get_close_matches(str(name).lower(), DATASETS, n=1)
+    question = f"did you mean {close[0]!r}? " if close else ""
+    return f"{question}Known names: {', '.join(DATASETS)}"

@@ -1,25 +1,26 @@
 """Names to numbers: how labels, and clients, of an own graph are counted."""
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import polars as pl
+from numpy.typing import NDArray
 
 _INTEGER = re.compile(r"-?[0-9]+")
 
 
-def encode(values: ArrayLike) -> tuple[NDArray[np.int64], list[str]]:
+def encode(
+    values: pl.Series | NDArray[np.generic] | Sequence[str],
+) -> tuple[NDArray[np.int64], list[str]]:
     """Number the distinct values in order: by size if all are integers, else as text.
 
     >>> codes, names = encode(["10", "9", "10"])
     >>> codes.tolist(), names
     ([1, 0, 1], ['9', '10'])
     """
-    distinct, codes = np.unique(np.asarray(values).astype(str), return_inverse=True)
-    names = [str(value) for value in distinct]
-    if not all(_INTEGER.fullmatch(name) for name in names):
-        return codes.astype(np.int64), names
-    order = sorted(range(len(names)), key=lambda i: (int(names[i]), names[i]))
-    number = np.empty(len(names), dtype=np.int64)
-    number[order] = np.arange(len(names))
-    return number[codes], [names[i] for i in order]
+    text = pl.Series(values).cast(pl.String)
+    names = sorted(text.unique().to_list())
+    if all(_INTEGER.fullmatch(name) for name in names):
+        names.sort(key=int)
+    return text.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64), names

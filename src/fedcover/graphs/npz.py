@@ -10,7 +10,7 @@ one stored so is an error.
 import zipfile
 import zlib
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -50,7 +50,7 @@ class _Reader:
     def graph(self) -> Data:
         adjacency = self.matrix("adj")
         x = self.features()
-        labels = self.array("labels", kinds="iuUSb", dimensions=1)
+        labels = self.array("labels", kinds="iuUb", dimensions=1)
         n = adjacency.shape[0]
         if adjacency.shape[0] != adjacency.shape[1]:
             self.refuse("adj_shape", f"is {adjacency.shape}, but an adjacency matrix is square")
@@ -78,20 +78,24 @@ class _Reader:
     def features(self) -> sparse.csr_array | NDArray[np.floating]:
         if "attr_matrix" in self.archive:
             dense = self.array("attr_matrix", kinds="iufb", dimensions=2)
-            wrong = np.argwhere(~np.isfinite(dense))
-            if len(wrong):
-                row, column = wrong[0]
-                self.refuse("attr_matrix", f"is not a finite number at [{row}, {column}]")
-            return dense.astype(np.float32)
+            return self.finite("attr_matrix", dense)
         matrix = self.matrix("attr")
-        wrong = np.flatnonzero(~np.isfinite(matrix.data))
-        if len(wrong):
-            self.refuse("attr_data", f"is not a finite number at [{wrong[0]}]")
-        return matrix.astype(np.float32)
+        parts = (self.finite("attr_data", matrix.data), matrix.indices, matrix.indptr)
+        return sparse.csr_array(parts, shape=matrix.shape)
 
-    def classes(self, labels: NDArray[np.generic]) -> tuple[NDArray[np.int64], list[str]]:
+    def finite(self, name: str, values: NDArray[Any]) -> NDArray[np.float32]:
+        with np.errstate(
+            over="ignore"
+        ):  # what float32 cannot hold becomes infinite, and is refused
+            values = values.astype(np.float32)
+        wrong = np.argwhere(~np.isfinite(values))
+        if len(wrong):
+            self.refuse(name, f"is not a finite float32 number at {wrong[0].tolist()}")
+        return values
+
+    def classes(self, labels: NDArray[Any]) -> tuple[NDArray[np.int64], list[str]]:
         """Class numbers and names; integer labels count through ``class_names`` if it is there."""
-        names = self.optional_names("class_names")
+        names = self.optional("class_names")
         if names is None or labels.dtype.kind not in "iu":
             return encode(labels)
         wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
@@ -99,17 +103,18 @@ class _Reader:
             self.refuse(
                 "labels", f"is {labels[wrong[0]]} at [{wrong[0]}], but class_names has {len(names)}"
             )
-        return labels.astype(np.int64), names
+        return labels.astype(np.int64), [str(name) for name in names]
 
-    def node_ids(self, n: int) -> list[str] | NDArray[np.int64]:
-        names = self.optional_names("node_names")
+    def node_ids(self, n: int) -> list[str] | NDArray[np.integer]:
+        """The names, which stay numbers if they are; without names the positions."""
+        names = self.optional("node_names")
         if names is None:
             return np.arange(n)
         if len(names) != n:
             self.refuse("node_names", f"has {len(names)} entries, but the graph has {n} nodes")
-        if len(set(names)) != n:
+        if len(np.unique(names)) != n:
             self.refuse("node_names", "has the same name twice")
-        return names
+        return names.astype(np.int64) if names.dtype.kind in "iu" else names.tolist()
 
     def matrix(self, prefix: str) -> sparse.csr_array:
         """The CSR matrix ``<prefix>_*``, its structure checked before scipy relies on it."""
@@ -136,38 +141,35 @@ class _Reader:
             )
         return sparse.csr_array((data, indices, indptr), shape=(rows, columns))
 
-    def array(self, name: str, *, kinds: str, dimensions: int) -> NDArray[np.generic]:
+    def array(self, name: str, *, kinds: str, dimensions: int) -> NDArray[Any]:
+        """A needed array, of a kind (numpy's letters) and dimension that can be right."""
         if name not in self.archive:
             self.refuse(name, "is missing")
-        try:
-            array = self.archive[name]
-        except ValueError as error:
-            if "allow_pickle" in str(error):
-                self.refuse(name, "is stored as a pickled object, which is never loaded")
-            self.refuse(name, "cannot be read")
-        except _DAMAGED:
-            self.refuse(name, "cannot be read")
+        array = self.stored(name)
+        if array is None:
+            self.refuse(name, "is stored as a pickled object, which is never loaded")
         if array.dtype.kind not in kinds:
-            self.refuse(name, f"has the type {array.dtype}")
+            self.refuse(name, f"has the wrong type {array.dtype}")
         if array.ndim != dimensions:
             self.refuse(name, f"has {array.ndim} dimensions, but must have {dimensions}")
-        return array  # type: ignore[no-any-return]
+        return array
 
-    def optional_names(self, name: str) -> list[str] | None:
-        """Names as strings; None if they are not there or only as pickled objects."""
-        if name not in self.archive:
+    def optional(self, name: str) -> NDArray[Any] | None:
+        """An array of names; None if it is not there or only as pickled objects."""
+        if name not in self.archive or self.stored(name) is None:
             return None
+        return self.array(name, kinds="iuU", dimensions=1)
+
+    def stored(self, name: str) -> NDArray[Any] | None:
+        """The array as it is; None if reading it would mean to unpickle."""
         try:
-            names = self.archive[name]
+            return self.archive[name]
         except ValueError as error:
             if "allow_pickle" in str(error):
                 return None
             self.refuse(name, "cannot be read")
         except _DAMAGED:
             self.refuse(name, "cannot be read")
-        if names.ndim != 1:
-            self.refuse(name, f"has {names.ndim} dimensions, but must have 1")
-        return [str(entry) for entry in names.tolist()]
 
     def refuse(self, array: str, what: str) -> NoReturn:
         raise DataError(f"{self.path}: array {array} {what}.") from None

@@ -133,7 +133,7 @@ def _metis(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
 
 
 def _louvain(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
-    import networkx
+    import networkx  # type: ignore[import-untyped]
 
     source, target = graph.edge_index.numpy()
     n = int(graph.num_nodes)

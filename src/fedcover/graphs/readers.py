@@ -1,0 +1,97 @@
+"""An own graph from a folder: ``nodes.(csv|parquet)`` and ``edges.(csv|parquet)``.
+
+``nodes``: ``id`` and ``label``; optionally ``client`` and ``split`` (train, valid, calib, test);
+every other column is a numeric feature. ``edges``: ``source`` and ``target``, which are ids;
+other columns are not used, directions and repetitions do not matter, and no row at all means a
+graph without edges. Ids, labels and clients are strings or integers, compared as strings.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from fedcover.errors import DataError
+from fedcover.graphs.assemble import assemble
+from fedcover.graphs.labels import encode
+from fedcover.graphs.splits import Role
+from fedcover.graphs.tables import Table
+
+NODE_COLUMNS = ("id", "label", "client", "split")
+"""The columns of ``nodes`` that are not features."""
+
+
+def read_folder(path: str | Path) -> Data:
+    """Read and validate a graph; an error names the file, the line or row, and the column."""
+    path = Path(path)
+    nodes = Table(_file(path, "nodes"), needed=("id", "label"), text=NODE_COLUMNS)
+    features = [name for name in nodes.frame.columns if name not in NODE_COLUMNS]
+    if nodes.frame.is_empty():
+        nodes.refuse("has no nodes")
+    if not features:
+        nodes.refuse("has no feature column; every column but id, label, client, split is one")
+
+    ids = nodes.text("id")
+    _refuse_repeated(nodes, ids)
+    labels = nodes.text("label")
+    if labels.n_unique() == 1:
+        nodes.refuse(f"has the same value, {labels[0]!r}, for every node", column="label")
+    y, label_names = encode(labels)
+    client, client_names = None, None
+    if "client" in nodes.frame.columns:
+        client, client_names = encode(nodes.text("client"))
+    return assemble(
+        nodes.numbers(features),
+        _edges(path, ids),
+        y,
+        name=path.resolve().name,
+        label_names=label_names,
+        node_ids=ids.to_list(),
+        client=client,
+        client_names=client_names,
+        split=_split(nodes) if "split" in nodes.frame.columns else None,
+    )
+
+
+def _file(folder: Path, stem: str) -> Path:
+    found = [file for file in (folder / f"{stem}.csv", folder / f"{stem}.parquet") if file.exists()]
+    if not found:
+        raise DataError(f"{folder} has neither {stem}.csv nor {stem}.parquet.")
+    if len(found) > 1:
+        raise DataError(f"{folder} has both {stem}.csv and {stem}.parquet; keep one of them.")
+    return found[0]
+
+
+def _refuse_repeated(nodes: Table, ids: pl.Series) -> None:
+    if ids.n_unique() < len(ids):
+        row = int((~ids.is_first_distinct()).arg_max() or 0)
+        nodes.refuse(f"the id {ids[row]!r} has been used before", row=row, column="id")
+
+
+def _edges(folder: Path, ids: pl.Series) -> NDArray[np.int64]:
+    """The edges (2, m) as positions in ``ids``."""
+    table = Table(_file(folder, "edges"), needed=("source", "target"))
+    ends = []
+    for column in ("source", "target"):
+        names = table.text(column)
+        end = names.cast(pl.Enum(ids), strict=False)
+        if end.has_nulls():
+            row = int(end.is_null().arg_max() or 0)
+            table.refuse(f"{names[row]!r} is not the id of a node", row=row, column=column)
+        ends.append(end.to_physical().to_numpy().astype(np.int64))
+    return np.stack(ends)
+
+
+def _split(nodes: Table) -> NDArray[np.int8]:
+    words = nodes.text("split")
+    known = [role.name.lower() for role in Role]
+    roles = words.cast(pl.Enum(known), strict=False)
+    if roles.has_nulls():
+        row = int(roles.is_null().arg_max() or 0)
+        nodes.refuse(f"{words[row]!r} is not one of {', '.join(known)}", row=row, column="split")
+    for role in (Role.TRAIN, Role.CALIB, Role.TEST):
+        if not (roles == role.name.lower()).any():
+            nodes.refuse(f"no node has {role.name.lower()!r}", column="split")
+    return roles.to_physical().to_numpy().astype(np.int8)
