@@ -1,0 +1,84 @@
+"""Argument checks, kept apart from the maths: one clear sentence each."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcover.errors import DataError, UsageError
+
+ROW_SUM_TOLERANCE = 1e-3
+"""How far a row of probabilities may be from 1: half precision passes, logits do not."""
+
+
+def check_alpha(alpha: float) -> float:
+    """Return the miscoverage level as a float, or refuse it unless 0 < alpha < 1."""
+    alpha = float(alpha)
+    if not 0.0 < alpha < 1.0:
+        raise UsageError(f"alpha is {alpha}; it must lie strictly between 0 and 1.")
+    return alpha
+
+
+def check_probs(probs: ArrayLike) -> NDArray[np.float64]:
+    """Return probabilities as float64 of shape (nodes, labels), or say which entry is wrong."""
+    array = np.asarray(probs, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise DataError(f"probs has shape {array.shape}; it must be (nodes, labels).")
+    bad = ~((array >= 0.0) & (array <= 1.0 + ROW_SUM_TOLERANCE))
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise DataError(
+            f"probs[{row}, {column}] is {array[row, column]}; a probability lies in 0 … 1."
+        )
+    sums = array.sum(axis=1)
+    bad = np.abs(sums - 1.0) > ROW_SUM_TOLERANCE
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise DataError(f"probs[{row}] sums to {sums[row]:.6g}; the labels of a node sum to 1.")
+    return array
+
+
+def check_labels(labels: ArrayLike, nodes: int, n_labels: int) -> NDArray[np.intp]:
+    """Return labels as indices of shape (nodes,), or say which one is no column."""
+    return check_indices("labels", labels, nodes, n_labels)
+
+
+def check_indices(name: str, values: ArrayLike, nodes: int, limit: int) -> NDArray[np.intp]:
+    """Return integers of shape (nodes,) in 0 … limit − 1, or say which one is not."""
+    array: NDArray[Any] = np.asarray(values)
+    if array.shape != (nodes,):
+        raise DataError(f"{name} has shape {array.shape}; it must be ({nodes},), one per node.")
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise DataError(f"{name} has type {array.dtype}; it must hold integers.")
+    bad = (array < 0) | (array >= limit)
+    if bad.any():
+        place = int(np.argmax(bad))
+        raise DataError(f"{name}[{place}] is {array[place]}; it must lie in 0 … {limit - 1}.")
+    return array.astype(np.intp)
+
+
+def check_u(u: ArrayLike, nodes: int) -> NDArray[np.float64]:
+    """Return the uniform numbers, one per node, or say which one is outside 0 … 1."""
+    array = np.asarray(u, dtype=np.float64)
+    if array.shape != (nodes,):
+        raise DataError(f"u has shape {array.shape}; it must be ({nodes},), one per node.")
+    bad = ~((array >= 0.0) & (array <= 1.0))
+    if bad.any():
+        place = int(np.argmax(bad))
+        raise DataError(f"u[{place}] is {array[place]}; it must lie in 0 … 1.")
+    return array
+
+
+def check_scores(scores: ArrayLike) -> NDArray[np.float32]:
+    """Return non-conformity scores as float32, with −0.0 made +0.0, or refuse a NaN.
+
+    Every score passes through here, on the calibration and on the test side alike, so rounding to
+    float32 is part of the score itself and costs no coverage. ±inf are scores like any other.
+    """
+    with np.errstate(over="ignore"):  # beyond float32's range the nearest score is ±inf
+        array = np.asarray(scores, dtype=np.float32)
+    nan = np.isnan(array)
+    if nan.any():
+        place = ", ".join(str(i) for i in np.argwhere(nan)[0])
+        raise DataError(f"scores[{place}] is nan; a non-conformity score must be a number.")
+    return array + np.float32(0.0)

@@ -1,0 +1,198 @@
+"""The distributed quantile: what every client sends, and what the server makes of it.
+
+``exact`` (design 5.1, 5.2) finds the order statistic of Theorem 1 and is the default. ``average``
+and ``tdigest`` are the paper's two approximations; they carry no guarantee when clients differ and
+are here to reproduce the paper. Each rule is a client function and a server generator
+(see :mod:`fedcover.conformal.protocol`); a client's local data are its calibration scores.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcover.conformal import tdigest
+from fedcover.conformal.checks import check_alpha, check_scores
+from fedcover.conformal.order import exact_rank, from_order_key, order_key
+from fedcover.conformal.protocol import Client, Listener, Message, Server, converse
+from fedcover.errors import DataError, UsageError
+
+_BYTES = 4  # of a float32, hence the number of rounds
+_BINS = 256
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The server's answer: q̂ and how it came about.
+
+    ``q_hat`` is a float32 value or +inf. ``rank`` is the rank among the pooled scores, 0 for
+    averaging, which has none. ``note`` is empty or a sentence the user must see.
+    """
+
+    q_hat: float
+    n_calibration: int
+    clients: int
+    rank: int
+    note: str = ""
+
+
+def histogram_client(scores: ArrayLike, query: Message) -> Message:
+    """Count the next byte of the scores whose key begins with the agreed prefix.
+
+    ``query`` has ``depth`` (bytes agreed so far) and ``prefix`` (those bytes as an integer). The
+    reply is 256 integer counts; nothing else ever leaves the client.
+    """
+    keys = order_key(scores).ravel()
+    depth, prefix = int(query["depth"][0]), np.uint32(query["prefix"][0])
+    shift = np.uint32(8 * (_BYTES - 1 - depth))
+    if depth > 0:
+        keys = keys[keys >> (shift + np.uint32(8)) == prefix]
+    next_byte = (keys >> shift) & np.uint32(_BINS - 1)
+    return {"counts": np.bincount(next_byte, minlength=_BINS).astype(np.int64)}
+
+
+def order_statistic_server(
+    rank_of: Callable[[int, int], int],
+) -> Server[tuple[float, int, int, int]]:
+    """Find the ``rank_of(N, K)``-th smallest score held by K clients in four rounds of counts.
+
+    The counts of all clients add up to one histogram; the bin that holds the rank gives the next
+    byte of the answer, and after four bytes the prefix *is* the answer, bit for bit. N is the sum
+    of the first histogram. A rank above N gives +inf, and nothing further is asked. Returns the
+    value, N, K and the rank.
+    """
+    prefix = remaining = rank = n = clients = 0
+    for depth in range(_BYTES):
+        replies = yield {"depth": np.array([depth]), "prefix": np.array([prefix], np.uint32)}
+        cumulative = np.cumsum(sum(reply["counts"] for reply in replies))
+        if depth == 0:
+            n, clients = int(cumulative[-1]), len(replies)
+            rank = remaining = rank_of(n, clients)
+            if rank > n:
+                return float("inf"), n, clients, rank
+        byte = int(np.searchsorted(cumulative, remaining))
+        if byte > 0:
+            remaining -= int(cumulative[byte - 1])
+        prefix = prefix << 8 | byte
+    return float(from_order_key(prefix)), n, clients, rank
+
+
+def exact_server(alpha: float) -> Server[Threshold]:
+    """Theorem 1: q̂ is the ⌈(1−α)(N+K)⌉-th smallest calibration score.
+
+    K counts every client, also one without calibration scores: a test node may be its.
+    """
+    q_hat, n, clients, rank = yield from order_statistic_server(
+        lambda n, clients: exact_rank(alpha, n, clients)
+    )
+    return Threshold(q_hat, n, clients, rank, _full_sets_note(alpha, n, clients, rank))
+
+
+def average_client(scores: ArrayLike, query: Message) -> Message:
+    """Send the local conformal quantile, the ⌈(1−α)(n_k+1)⌉-th smallest score, and n_k.
+
+    Where n_k < 1/α − 1 that rank is above n_k and the local quantile +∞; as is usual where
+    quantiles are averaged, the largest score stands in for it. No scores, no quantile.
+    """
+    ordered = np.sort(check_scores(scores).ravel())
+    rank = exact_rank(float(query["alpha"][0]), len(ordered))
+    return {"quantile": ordered[: min(rank, len(ordered))][-1:], "n": np.array([len(ordered)])}
+
+
+def average_server(alpha: float) -> Server[Threshold]:
+    """Take the plain mean of the clients' local quantiles (the paper's main results).
+
+    Without a guarantee: where clients differ, coverage can fall far below 1 − α (design 5.1).
+    """
+    replies = yield {"alpha": np.array([check_alpha(alpha)])}
+    n_k = np.array([int(reply["n"][0]) for reply in replies])
+    quantiles = np.array(
+        [reply["quantile"][0] if n else 0 for reply, n in zip(replies, n_k, strict=True)]
+    )
+    return Threshold(
+        q_hat=float(mean_quantile(quantiles, n_k > 0)),
+        n_calibration=int(n_k.sum()),
+        clients=len(replies),
+        rank=0,
+        note=_averaging_note(alpha, n_k),
+    )
+
+
+def mean_quantile(quantiles: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Mean over the last axis of the clients that are present, +inf where none is; float32.
+
+    The sum runs client after client, so that one conversation and many re-splits at once agree to
+    the last bit.
+    """
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        total = np.cumsum(np.where(present, quantiles.astype(np.float64), 0.0), axis=-1)[..., -1]
+        mean = (total / present.sum(axis=-1)).astype(np.float32)
+    mean = np.where(present.any(axis=-1), mean, np.float32(np.inf))
+    if np.isnan(mean).any():
+        raise DataError("The clients' quantiles contain both -inf and +inf and have no mean.")
+    return mean + np.float32(0.0)
+
+
+def tdigest_server(alpha: float) -> Server[Threshold]:
+    """Merge the clients' T-Digests and ask for the rank of Theorem 1 (no guarantee: a sketch)."""
+    replies = yield {}
+    sketch = tdigest.merge([reply["sketch"] for reply in replies])
+    n, clients = sketch.get_total_weight(), len(replies)
+    rank = exact_rank(alpha, n, clients)
+    q_hat = tdigest.order_statistic(sketch, rank) if rank <= n else float("inf")
+    return Threshold(q_hat, n, clients, rank, _full_sets_note(alpha, n, clients, rank))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A quantile rule; ``guarantee`` says whether Theorem 1 holds for its q̂."""
+
+    name: str
+    client: Client[ArrayLike]
+    server: Callable[[float], Server[Threshold]]
+    guarantee: bool
+
+
+RULES: dict[str, Rule] = {
+    "exact": Rule("exact", histogram_client, exact_server, guarantee=True),
+    "average": Rule("average", average_client, average_server, guarantee=False),
+    "tdigest": Rule("tdigest", tdigest.client, tdigest_server, guarantee=False),
+}
+
+
+def calibrate(
+    scores_by_client: Sequence[ArrayLike],
+    alpha: float,
+    rule: str = "exact",
+    *,
+    on_message: Listener | None = None,
+) -> Threshold:
+    """Find q̂ from every client's calibration scores, all clients in this process."""
+    if rule not in RULES:
+        raise UsageError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}.")
+    if not scores_by_client:
+        raise UsageError("scores_by_client is empty; it must hold one array for every client.")
+    chosen = RULES[rule]
+    server = chosen.server(check_alpha(alpha))
+    return converse(server, chosen.client, scores_by_client, kind="quantile", on_message=on_message)
+
+
+def _full_sets_note(alpha: float, n: int, clients: int, rank: int) -> str:
+    if rank <= n:
+        return ""
+    return (
+        f"alpha = {alpha:g} asks for rank {rank} of {n} calibration scores at {clients} clients: "
+        "q_hat is +inf and every set holds all labels."
+    )
+
+
+def _averaging_note(alpha: float, n_k: NDArray[np.int_]) -> str:
+    small = [str(k) for k, n in enumerate(n_k) if exact_rank(alpha, n) > n]
+    if not small:
+        return ""
+    return (
+        f"averaging needs n_k >= 1/alpha - 1 = {1 / alpha - 1:g} nodes at every client; "
+        f"too few at client {', '.join(small)}: the largest score stood in, or none was sent."
+    )

@@ -1,0 +1,115 @@
+"""The same q̂, bit for bit, for many calibration/test re-splits at once (design 5.6)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcover.conformal.checks import check_indices, check_scores
+from fedcover.conformal.order import exact_rank
+from fedcover.conformal.quantiles import RULES, calibrate, mean_quantile
+from fedcover.errors import DataError, UsageError
+
+
+def quantile_over_resplits(
+    rule: str,
+    true_scores: ArrayLike,
+    client: ArrayLike,
+    is_calibration: NDArray[np.bool_],
+    alphas: Sequence[float],
+    *,
+    clients: int | None = None,
+) -> NDArray[np.float32]:
+    """q̂ of every re-split and level: shape (R, len(alphas)).
+
+    ``true_scores`` and ``client`` are (n,), over all calibration and test nodes; row r of
+    ``is_calibration`` (R, n) marks the calibration nodes of re-split r. ``clients`` is K, the
+    largest index plus one unless given; give it where the last clients may hold no node.
+    """
+    scores = check_scores(true_scores)
+    if scores.ndim != 1:
+        raise DataError(f"true_scores has shape {scores.shape}; it must be one number per node.")
+    K = int(np.max(client, initial=-1)) + 1 if clients is None else clients
+    owner = check_indices("client", client, len(scores), K)
+    mask = np.asarray(is_calibration)
+    if mask.dtype != np.bool_ or mask.ndim != 2 or mask.shape[1] != len(scores):
+        raise DataError(
+            f"is_calibration is {mask.dtype} of shape {mask.shape}; "
+            f"it must be bool of shape (re-splits, {len(scores)})."
+        )
+    if rule == "exact":
+        return _exact(scores, mask, alphas, K)
+    if rule == "average":
+        return _average(scores, owner, mask, alphas, K)
+    if rule not in RULES:
+        raise UsageError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}.")
+    q_hats = [
+        [
+            calibrate([scores[row & (owner == k)] for k in range(K)], alpha, rule).q_hat
+            for alpha in alphas
+        ]
+        for row in mask
+    ]
+    return np.array(q_hats, dtype=np.float32).reshape(len(mask), len(alphas))
+
+
+def _exact(
+    scores: NDArray[np.float32], mask: NDArray[np.bool_], alphas: Sequence[float], K: int
+) -> NDArray[np.float32]:
+    table = _OrderStatistics(scores, np.zeros(len(scores), np.intp), mask, 1)
+    n = table.counts[:, 0]
+    columns = [table.at(_ranks(alpha, n, K)[:, None])[:, 0] for alpha in alphas]
+    return np.stack(columns, axis=1) if columns else np.empty((len(mask), 0), np.float32)
+
+
+def _average(
+    scores: NDArray[np.float32],
+    owner: NDArray[np.intp],
+    mask: NDArray[np.bool_],
+    alphas: Sequence[float],
+    K: int,
+) -> NDArray[np.float32]:
+    table = _OrderStatistics(scores, owner, mask, K)
+    present = table.counts > 0
+    columns = [
+        mean_quantile(table.at(np.minimum(_ranks(alpha, table.counts, 1), table.counts)), present)
+        for alpha in alphas
+    ]
+    return np.stack(columns, axis=1) if columns else np.empty((len(mask), 0), np.float32)
+
+
+class _OrderStatistics:
+    """Order statistics of the marked scores, by row of the mask and by group.
+
+    The scores are sorted once, by group and then by size; the marked columns of a row, read from
+    left to right, are then each group's scores in order, and a rank is an index.
+    """
+
+    def __init__(
+        self,
+        scores: NDArray[np.float32],
+        groups: NDArray[np.intp],
+        mask: NDArray[np.bool_],
+        n_groups: int,
+    ) -> None:
+        order = np.lexsort((scores, groups))
+        rows, columns = np.nonzero(mask[:, order])
+        cells = len(mask) * n_groups
+        cell = rows * n_groups + groups[order][columns]
+        counts = np.bincount(cell, minlength=cells)
+        self.counts = counts.reshape(len(mask), n_groups)
+        self._starts = (np.cumsum(counts) - counts).reshape(len(mask), n_groups)
+        self._sorted = scores[order][columns]
+
+    def at(self, ranks: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the ranks-th smallest (from 1) of every row and group; +inf above the count."""
+        inside = (ranks >= 1) & (ranks <= self.counts)
+        result = np.full(ranks.shape, np.inf, dtype=np.float32)
+        result[inside] = self._sorted[(self._starts + ranks - 1)[inside]]
+        return result
+
+
+def _ranks(alpha: float, n: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
+    distinct, inverse = np.unique(n, return_inverse=True)
+    ranks = np.array([exact_rank(alpha, int(m), clients) for m in distinct], dtype=np.int64)
+    return ranks[inverse].reshape(n.shape)

@@ -1,0 +1,138 @@
+"""Non-conformity scores of **all** labels: probabilities (n, C) in, scores (n, C) out.
+
+The larger the score, the stranger the label. With f the probabilities of a node, π its labels in
+descending order of f (equal ones by index), V(x, k) = f_π(1) + … + f_π(k), and u one uniform number
+per node:
+
+========= ======================================= =====================================
+name      S(x, π(k))                              source
+========= ======================================= =====================================
+lac       1 − f_π(k)                              the paper, appendix "Comparison"
+aps       V(x, k) − u·f_π(k)                      Romano et al. 2020; design 5.4
+aps-det   V(x, k)                                 the paper, section 3
+raps      V(x, k) − u·f_π(k) + ν·max(k − k_reg, 0) Angelopoulos et al. 2021; design 5.4
+========= ======================================= =====================================
+
+(The paper's appendix prints RAPS with the sign of a *conformity* score; here, as everywhere else in
+this package, large means strange.) Sums run in float64 over the sorted probabilities, so a
+permutation of the labels permutes the scores and changes no bit of them; results are float32, the
+type the exact quantile searches. Cumulative scores are divided by the row's own total, so the last
+label's V is exactly 1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcover.conformal.checks import check_labels, check_probs, check_u
+from fedcover.errors import UsageError
+
+Scores = NDArray[np.float32]
+
+
+class RapsConstants(NamedTuple):
+    """RAPS's penalty: every rank beyond ``k_reg`` costs ``nu`` (chosen by ``choose_raps``)."""
+
+    nu: float
+    k_reg: int
+
+
+class Ranked(NamedTuple):
+    """Per label, in label order: its share f, the mass V down to it, its rank from 1."""
+
+    share: NDArray[np.float64]
+    mass: NDArray[np.float64]
+    rank: NDArray[np.intp]
+
+
+def ranked(probs: ArrayLike) -> Ranked:
+    """Sort every node's labels by descending probability, equal ones by index."""
+    p = check_probs(probs)
+    order = np.argsort(-p, axis=1, kind="stable")
+    position = np.empty_like(order)
+    np.put_along_axis(position, order, np.arange(p.shape[1])[None, :], axis=1)
+    cumulative = np.cumsum(np.take_along_axis(p, order, axis=1), axis=1)
+    total = cumulative[:, -1:]
+    mass = np.take_along_axis(cumulative / total, position, axis=1)
+    return Ranked(share=p / total, mass=mass, rank=position + 1)
+
+
+def lac(probs: ArrayLike) -> Scores:
+    """Least ambiguous classifier: S = 1 − f_y."""
+    return (1.0 - check_probs(probs)).astype(np.float32)
+
+
+def aps_det(probs: ArrayLike) -> Scores:
+    """Deterministic APS, the paper's section 3: S = V(x, k); the last label's is exactly 1."""
+    return ranked(probs).mass.astype(np.float32)
+
+
+def aps(probs: ArrayLike, u: ArrayLike) -> Scores:
+    """Randomised APS: S = V(x, k) − u·f, one u per node, so that sets are nested in alpha."""
+    return raps(probs, u, nu=0.0, k_reg=1)
+
+
+def raps(probs: ArrayLike, u: ArrayLike, nu: float, k_reg: int) -> Scores:
+    """Regularised APS: randomised APS plus ν·max(rank − k_reg, 0), outside the random term."""
+    return penalised(ranked(probs), u, nu, k_reg)
+
+
+def penalised(labels: Ranked, u: ArrayLike, nu: float, k_reg: int) -> Scores:
+    """RAPS of labels that are ranked already, to try many constants on one sort."""
+    if not (nu >= 0.0 and np.isfinite(nu)):
+        raise UsageError(f"nu is {nu}; it must be a finite number, 0 or more.")
+    if k_reg < 0:
+        raise UsageError(f"k_reg is {k_reg}; it must be 0 or more.")
+    u = check_u(u, len(labels.rank))[:, None]
+    penalty = nu * np.maximum(labels.rank - k_reg, 0)
+    return (labels.mass - u * labels.share + penalty).astype(np.float32)
+
+
+def true_scores(scores: NDArray[np.floating], labels: ArrayLike) -> Scores:
+    """Pick every node's score of its true label: (n, C) and (n,) give (n,)."""
+    labels = check_labels(labels, *scores.shape)
+    return scores[np.arange(len(labels)), labels].astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Score:
+    """An entry of ``SCORES``: ``compute(probs, u, constants)`` and what it needs.
+
+    ``ties``: distinct nodes share scores by construction, so the upper end of the coverage band
+    does not apply (design 5.6).
+    """
+
+    compute: Callable[[ArrayLike, Any, Any], Scores]
+    randomised: bool = False
+    tuned: bool = False
+    ties: bool = False
+
+
+SCORES: dict[str, Score] = {
+    "lac": Score(lambda probs, _u, _constants: lac(probs)),
+    "aps": Score(lambda probs, u, _constants: aps(probs, u), randomised=True),
+    "aps-det": Score(lambda probs, _u, _constants: aps_det(probs), ties=True),
+    "raps": Score(
+        lambda probs, u, constants: raps(probs, u, *constants), randomised=True, tuned=True
+    ),
+}
+
+
+def score(
+    name: str,
+    probs: ArrayLike,
+    u: ArrayLike | None = None,
+    constants: RapsConstants | None = None,
+) -> Scores:
+    """Compute the score called ``name``; give ``u`` and ``constants`` always, it takes its own."""
+    if name not in SCORES:
+        raise UsageError(f"score is {name!r}; it must be one of {', '.join(SCORES)}.")
+    entry = SCORES[name]
+    if entry.randomised and u is None:
+        raise UsageError(f"u is missing; score {name!r} needs one uniform number per node.")
+    if entry.tuned and constants is None:
+        raise UsageError(f"constants are missing; score {name!r} needs those of choose_raps.")
+    return entry.compute(probs, u, constants)

@@ -1,0 +1,47 @@
+"""Prediction sets from scores and a threshold: boolean arrays (nodes, labels)."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcover.conformal.checks import check_probs, check_scores
+from fedcover.conformal.scores import aps_det
+from fedcover.errors import DataError
+
+Sets = NDArray[np.bool_]
+
+
+def prediction_sets(scores: ArrayLike, q_hat: float) -> Sets:
+    """Theorem 1's rule: label y is in the set of node i exactly if scores[i, y] ≤ q̂, in float32."""
+    threshold = np.float32(q_hat)
+    if np.isnan(threshold):
+        raise DataError("q_hat is nan; it must be a number or inf.")
+    return np.asarray(check_scores(scores) <= threshold)
+
+
+def add_top_label(sets: Sets, probs: ArrayLike) -> Sets:
+    """Give every empty set its most probable label (``--no-empty-sets``); others stay.
+
+    Sets only grow, so the lower end of the coverage guarantee stands.
+    """
+    result = sets.copy()
+    empty = np.flatnonzero(~sets.any(axis=1))
+    result[empty, np.argmax(check_probs(probs)[empty], axis=1)] = True
+    return result
+
+
+def crossing_sets(probs: ArrayLike, q_hat: float) -> Sets:
+    """The paper's section 3 rule: the top k* labels, k* = min {k : V(x, k) ≥ q̂}.
+
+    It includes the label that crosses q̂, so it holds one label more than S ≤ q̂ unless V meets q̂
+    exactly. An option for deterministic APS, off by default (design 5.4).
+    """
+    mass = aps_det(probs)
+    threshold = np.float32(q_hat)
+    descending = np.argsort(-check_probs(probs), axis=1, kind="stable")
+    mass_before = np.roll(np.take_along_axis(mass, descending, axis=1), 1, axis=1)
+    mass_before[:, 0] = -np.inf
+    result = np.empty(mass.shape, dtype=np.bool_)
+    np.put_along_axis(result, descending, mass_before < threshold, axis=1)
+    # The top label stays even at q̂ = −inf, where no mass lies below.
+    np.put_along_axis(result, descending[:, :1], True, axis=1)
+    return result
