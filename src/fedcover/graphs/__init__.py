@@ -1,16 +1,30 @@
 """Graphs, from files to clients: load, divide among clients, give every node its role."""
 
-from fedcover.graphs.datasets import load
-from fedcover.graphs.partition import Partition, boundary, client_graphs, partition
+from fedcover.graphs.assemble import feature_matrix
+from fedcover.graphs.catalogue import DATASETS, GraphStats
+from fedcover.graphs.datasets import fetch, load
+from fedcover.graphs.npz import read_npz
+from fedcover.graphs.partition import ClientGraph, Partition, boundary, client_graphs, partition
+from fedcover.graphs.readers import read_folder
 from fedcover.graphs.splits import Role, resplits, split
+from fedcover.graphs.statistics import describe, missing_edges
 
 __all__ = [
+    "DATASETS",
+    "ClientGraph",
+    "GraphStats",
     "Partition",
     "Role",
     "boundary",
     "client_graphs",
+    "describe",
+    "feature_matrix",
+    "fetch",
     "load",
+    "missing_edges",
     "partition",
+    "read_folder",
+    "read_npz",
     "resplits",
     "split",
 ]

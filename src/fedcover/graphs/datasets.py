@@ -4,6 +4,7 @@ import difflib
 import os
 from pathlib import Path
 
+import torch
 from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
@@ -49,24 +50,15 @@ def fetch(name: str) -> Path | None:
     return None if dataset.name == "cora" else fetch_into_cache(dataset)
 
 
-def _named(dataset: Dataset, data: str | Path | None) -> Data:
-    if dataset.name == "cora":
-        return read_npz(EMBEDDED_CORA)
-    raw = _raw_folder(dataset, data)
-    if len(dataset.files) > 1:
-        return read_planetoid(raw, dataset.name)
-    graph = read_npz(raw / dataset.files[0])
-    values = graph.x.values() if graph.x.is_sparse_csr else graph.x
-    values.copy_(values > 0)  # as PyG: these files count words, the graphs say whether they occur
-    graph.name = dataset.name
-    return graph
-
-
-def _raw_folder(dataset: Dataset, data: str | Path | None) -> Path:
+def locate(name: str, data: str | Path | None = None) -> Path | None:
+    """Where a named graph's raw files are: the embedded file, a folder, or None (not fetched)."""
+    dataset = DATASETS[name]
+    if name == "cora":
+        return EMBEDDED_CORA
     given = data or os.environ.get("FEDCOVER_DATA")
     if given:
-        source = "data" if data else "FEDCOVER_DATA"
         if not Path(given).is_dir():
+            source = "data" if data else "FEDCOVER_DATA"
             raise DataError(f"{source} names {given}, which is not a folder.")
         raw = Path(given) / dataset.folder / "raw"
         if raw.is_dir():
@@ -75,7 +67,20 @@ def _raw_folder(dataset: Dataset, data: str | Path | None) -> Path:
                 raise DataError(f"{raw} has no {missing[0]}.")
             return raw
     cached = cache_dir() / dataset.folder / "raw"
-    return cached if cached.is_dir() else fetch_into_cache(dataset)
+    return cached if cached.is_dir() else None
+
+
+def _named(dataset: Dataset, data: str | Path | None) -> Data:
+    raw = locate(dataset.name, data) or fetch_into_cache(dataset)
+    if raw.is_file():
+        return read_npz(raw)
+    if len(dataset.files) > 1:
+        return read_planetoid(raw, dataset.name)
+    graph = read_npz(raw / dataset.files[0])
+    values = graph.x.values() if graph.x.layout == torch.sparse_csr else graph.x
+    values.copy_(values > 0)  # as PyG: these files count words, the graphs say whether they occur
+    graph.name = dataset.name
+    return graph
 
 
 def _own(path: Path) -> Data:

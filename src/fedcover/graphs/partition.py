@@ -13,6 +13,8 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
 
+MAX_SEED = 2**31 - 2
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -49,8 +51,12 @@ def partition(
     """
     if method not in METHODS:
         raise UsageError(f"partition is {method!r}, but must be one of {', '.join(METHODS)}.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
-        raise UsageError(f"seed is {seed!r}, but must be an integer from 0 to {2**31 - 1}.")
+    if (
+        isinstance(seed, bool)
+        or not isinstance(seed, int | np.integer)
+        or not 0 <= seed <= MAX_SEED
+    ):
+        raise UsageError(f"seed is {seed!r}, but must be an integer from 0 to {MAX_SEED}.")
     names = _client_names(graph, clients, method)
     client = METHODS[method](graph, len(names), int(seed))
     _check(client, names, graph.y.numpy(), method)
@@ -125,10 +131,10 @@ def _metis(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
     dtype = pymetis.zero_copy_dtype()
     starts = np.searchsorted(source, np.arange(int(graph.num_nodes) + 1)).astype(dtype)
     adjacency = pymetis.CSRAdjacency(starts, target.astype(dtype))
-    # pymetis would take recursive bisection for up to 8 parts, a different algorithm.
-    result = pymetis.part_graph(
-        clients, adjacency, recursive=False, options=pymetis.Options(seed=seed)
-    )
+    # METIS seeds the C library's rand(), for which 0 and 1 are the same seed: start from 1.
+    options = pymetis.Options(seed=seed + 1)
+    # Without recursive=False, pymetis takes another algorithm, bisection, for up to 8 parts.
+    result = pymetis.part_graph(clients, adjacency, recursive=False, options=options)
     return np.asarray(result.vertex_part, dtype=np.int64)
 
 
@@ -142,7 +148,7 @@ def _louvain(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
     communities = networkx.community.louvain_communities(whole, seed=seed)
     if len(communities) < clients:
         raise DataError(
-            f"Louvain finds {len(communities)} communities in {graph.name}, fewer than "
+            f"The number of Louvain communities of {graph.name} is {len(communities)}, fewer than "
             f"{clients} clients; take fewer clients or partition 'metis'."
         )
     client = np.empty(n, dtype=np.int64)
