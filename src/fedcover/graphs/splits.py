@@ -51,8 +51,8 @@ def split(
     if len(too_small):
         k = too_small[0]
         raise DataError(
-            f"Client {names[k]} has {sizes[k]} node{'s' * (sizes[k] != 1)}: too few to train on "
-            f"{train:.0%} and keep at least one node for calibration and one for testing."
+            f"Client {names[k]} has too few nodes, {sizes[k]}, to train on {train:.0%} of them "
+            "and keep at least one for calibration and one for testing."
         )
     counts = np.stack([held_out - validation, validation, rest // 2, rest - rest // 2], axis=1)
     roles = np.empty(len(client), dtype=np.int8)
