@@ -1,0 +1,53 @@
+"""Dropout masks that depend only on (seed, client, step, node, unit).
+
+A counter-based hash (splitmix64) in place of a generator's stream: a client draws the same mask
+whether it is trained alone, in a stack of a thousand clients, or on another machine, and a mask
+for a few nodes costs a few nodes' work.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_LANES = 4  # one hashed word serves four units, sixteen bits each
+
+
+def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The splitmix64 finaliser, in place."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+class Dropout:
+    """Masks for a fixed set of hidden rows, each the row of one client's node."""
+
+    def __init__(
+        self,
+        seeds: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        nodes: NDArray[np.int64],
+        units: int,
+        rate: float,
+    ) -> None:
+        words = -(-units // _LANES)
+        key = seeds.astype(np.uint64) << np.uint64(32) | clients.astype(np.uint64)
+        counter = nodes.astype(np.uint64)[:, None] * np.uint64(words) + np.arange(
+            words, dtype=np.uint64
+        )
+        self._base = _mix(key * _GOLDEN)[:, None] + counter * _GOLDEN
+        self._units = units
+        self._threshold = np.uint16(min(round(rate * 2**16), 2**16 - 1))
+
+    def dropped(self, step: int) -> Tensor:
+        """True where a unit is dropped in this step (bool, rows × units)."""
+        offset = _mix(np.array([step + 1], dtype=np.uint64) * _GOLDEN)
+        lanes = _mix(self._base + offset).view(np.uint16)[:, : self._units]
+        return torch.from_numpy(lanes < self._threshold)

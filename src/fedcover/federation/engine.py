@@ -1,0 +1,99 @@
+"""What every engine answers: train over these clients, and ask them for small replies.
+
+An algorithm is written once against :class:`Engine`; *how* the clients are executed (all as one
+program, one after another, or on other machines) is the engine's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from fedcover.models import Weights
+
+Features = sp.csr_matrix | NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Client:
+    """One party's graph, with local node numbers. It never leaves the party."""
+
+    x: Features
+    edge_index: NDArray[np.int64]
+    y: NDArray[np.int64]
+    train: NDArray[np.int64]
+    valid: NDArray[np.int64]
+
+    @property
+    def nodes(self) -> int:
+        """Number of local nodes."""
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The clients of one repetition, and the seed of everything random in it."""
+
+    clients: Sequence[Client]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train: the model, its optimiser (Adam), and the rhythm of averaging."""
+
+    model: str
+    classes: int
+    hidden: int = 64
+    dropout: float = 0.5
+    lr: float = 0.01
+    rounds: int = 50
+    local_epochs: int = 3
+    batch_size: int | None = None
+    dtype: torch.dtype = torch.float32  # float64 for comparing engines without rounding
+    average: bool = True  # False: every client keeps its own model (the method Loc)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One federation's models at the round with the lowest pooled validation loss."""
+
+    weights: list[Weights]  # by client; the same object for all when averaged
+    logits: list[NDArray[np.float32]]  # by client, for all its nodes
+    valid_loss: NDArray[np.float64]  # by round, pooled over the validation nodes
+    best_round: int
+    seconds: float
+
+
+class Engine(Protocol):
+    """A way to execute clients."""
+
+    def train(self, federations: Sequence[Federation], plan: Plan) -> list[Trained]:
+        """Train one model (or, without averaging, one a client) for each federation."""
+        ...
+
+
+def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list[NDArray[np.int64]]:
+    """The positions among a client's ``count`` training nodes that each local step sees.
+
+    The order depends on nothing but the arguments, so that all engines agree.
+    """
+    if plan.batch_size is None or count <= plan.batch_size:
+        return [np.arange(count)] * plan.local_epochs
+    steps: list[NDArray[np.int64]] = []
+    rng = np.random.default_rng([seed, client, round_])
+    for _ in range(plan.local_epochs):
+        order = rng.permutation(count)
+        steps += [order[i : i + plan.batch_size] for i in range(0, count, plan.batch_size)]
+    return steps
+
+
+def initialiser(seed: int) -> np.random.Generator:
+    """The generator of a federation's initial weights: the same for every method and engine."""
+    return np.random.default_rng([seed, 0x1217])

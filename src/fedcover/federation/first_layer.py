@@ -1,0 +1,154 @@
+r"""The first layer of all stacked clients, in the cheaper of two forms.
+
+* Sparse features: :math:`P(XW)`. A client keeps only the rows of :math:`W` whose features occur in
+  its graph: the others have no gradient, so Adam leaves them where they were, and the stack grows
+  with the data rather than with clients × features.
+* Dense features: :math:`(PX)W`, with :math:`PX` computed once, then one batched product a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedcover.federation.engine import Client
+from fedcover.federation.layout import Index, Layout
+from fedcover.federation.sparse import TwoWay
+
+
+class Hidden(Protocol):
+    """The first layer at some nodes, before the activation."""
+
+    rows: int  # of the output, padding included
+    places: Index  # the output row of each node
+
+    def forward(self, weights: Tensor, bias: Tensor) -> Tensor:
+        """Rows × hidden."""
+        ...
+
+    def backward(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of weights and bias, given that of the output."""
+        ...
+
+
+class SparseFirst:
+    """Touched weight rows: ``weights[r]`` holds client ``client_of_row[r]``'s row of one feature."""
+
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        starts: Index,
+        propagation: list[sp.csr_matrix],
+        dtype: torch.dtype,
+    ) -> None:
+        features = clients[0].x.shape[1]
+        parts = [sp.coo_matrix(c.x) for c in clients]
+        row = np.concatenate([p.row + s for p, s in zip(parts, starts, strict=False)])
+        pair = np.concatenate([p.col + np.int64(k) * features for k, p in enumerate(parts)])
+        touched, column = np.unique(pair, return_inverse=True)
+        value = np.concatenate([p.data for p in parts])
+        shape = (int(starts[-1]), len(touched))
+        self.x = sp.csr_matrix((value, (row, column)), shape=shape)
+        self.client_of_row, self.feature_of_row = np.divmod(touched, features)
+        self.propagation = propagation
+        self.client_of_node = np.repeat(np.arange(len(clients)), np.diff(starts))
+        self.clients = len(clients)
+        self.dtype = dtype
+
+    def at(self, nodes: Index, gradient: bool) -> Hidden:
+        """The layer at these nodes."""
+        return _SparseHidden(self, nodes, gradient)
+
+
+class _SparseHidden:
+    """P(XW) + b. The bias enters as more rows of the table that P reads."""
+
+    def __init__(self, layer: SparseFirst, nodes: Index, gradient: bool) -> None:
+        count = len(layer.propagation)
+        parts = [p[nodes].tocoo() for p in layer.propagation]
+        inputs = np.unique(np.concatenate([p.col for p in parts]))
+        self._table_rows = len(inputs) * count
+        columns = [np.searchsorted(inputs, p.col) * count + i for i, p in enumerate(parts)]
+        bias_column = self._table_rows + layer.client_of_node[nodes]
+        ones = np.ones(len(nodes))
+        matrix = sp.csr_matrix(
+            (
+                np.concatenate([*(p.data for p in parts), ones]),
+                (
+                    np.concatenate([*(p.row for p in parts), np.arange(len(nodes))]),
+                    np.concatenate([*columns, bias_column]),
+                ),
+            ),
+            shape=(len(nodes), self._table_rows + layer.clients),
+        )
+        self._p = TwoWay(matrix, layer.dtype, gradient)
+        self._x = TwoWay(layer.x[inputs], layer.dtype, gradient)
+        self._count = count
+        self.rows = len(nodes)
+        self.places = np.arange(len(nodes))
+
+    def forward(self, weights: Tensor, bias: Tensor) -> Tensor:
+        table = self._x.forward(weights).view(self._table_rows, bias.shape[1])
+        return self._p.forward(torch.cat([table, bias]))
+
+    def backward(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        table = self._p.backward(gradient)
+        inputs = table[: self._table_rows].view(self._table_rows // self._count, -1)
+        return self._x.backward(inputs), table[self._table_rows :]
+
+
+class DenseFirst:
+    """One weight matrix a client; the propagated features are computed once."""
+
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        starts: Index,
+        propagation: list[sp.csr_matrix],
+        dtype: torch.dtype,
+    ) -> None:
+        parts = [c.x for c in clients]
+        x = sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+        propagated = [p @ x for p in propagation]
+        dense = [p.toarray() if sp.issparse(p) else p for p in propagated]
+        self.px = torch.from_numpy(np.concatenate(dense, axis=1)).to(dtype)
+        self.client_of_node = np.repeat(np.arange(len(clients)), np.diff(starts))
+        self.clients = len(clients)
+
+    def at(self, nodes: Index, gradient: bool) -> Hidden:  # noqa: ARG002 (kept for the twin's sake)
+        """The layer at these nodes."""
+        return _DenseHidden(self, nodes)
+
+
+class _DenseHidden:
+    """(PX)W + b in padded batches."""
+
+    def __init__(self, layer: DenseFirst, nodes: Index) -> None:
+        client = layer.client_of_node[nodes]
+        self._layout = Layout(np.bincount(client, minlength=layer.clients))
+        self.rows = self._layout.rows
+        self.places = self._layout.places(client)
+        self._px = layer.px.new_zeros(self.rows, layer.px.shape[1])
+        self._px[torch.from_numpy(self.places)] = layer.px[torch.from_numpy(nodes)]
+
+    def forward(self, weights: Tensor, bias: Tensor) -> Tensor:
+        output = bias.new_empty(self.rows, bias.shape[1])
+        for block in self._layout.blocks:
+            of = block.clients
+            torch.baddbmm(
+                bias[of].unsqueeze(1), block.batch(self._px), weights[of], out=block.batch(output)
+            )
+        return output
+
+    def backward(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        weights, bias = [], []
+        for block in self._layout.blocks:
+            batch = block.batch(gradient)
+            weights.append(torch.bmm(block.batch(self._px).transpose(1, 2), batch))
+            bias.append(batch.sum(dim=1))
+        return torch.cat(weights), torch.cat(bias)

@@ -1,0 +1,60 @@
+"""Rows of many clients laid out as padded batches, so that one batched product serves them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Clients ``start:stop`` with ``width`` rows each, from flat row ``offset`` on."""
+
+    start: int
+    stop: int
+    width: int
+    offset: int
+
+    @property
+    def clients(self) -> slice:
+        """The block's clients."""
+        return slice(self.start, self.stop)
+
+    def batch(self, flat: Tensor) -> Tensor:
+        """The block's rows of a flat tensor, as (clients, width, columns)."""
+        clients = self.stop - self.start
+        rows = flat[self.offset : self.offset + clients * self.width]
+        return rows.view(clients, self.width, flat.shape[1])
+
+
+class Layout:
+    """Where each client's rows stand; blocks waste at most about half of their rows."""
+
+    def __init__(self, counts: Index) -> None:
+        self.blocks: list[Block] = []
+        self.rows = 0
+        start, clients = 0, len(counts)
+        while start < clients:
+            stop, width, filled = start, 1, 0
+            while stop < clients:
+                wider, fuller = max(width, int(counts[stop])), filled + int(counts[stop])
+                if stop > start and (stop + 1 - start) * wider > 2 * fuller + 64:
+                    break
+                stop, width, filled = stop + 1, wider, fuller
+            self.blocks.append(Block(start, stop, width, self.rows))
+            self.rows += (stop - start) * width
+            start = stop
+        self._first_row = np.concatenate(
+            [b.offset + b.width * np.arange(b.stop - b.start) for b in self.blocks]
+        )
+        self._first_item = np.cumsum(counts) - counts
+
+    def places(self, clients: Index) -> Index:
+        """The flat row of each item, given its client; the items are sorted by client."""
+        within = np.arange(len(clients)) - self._first_item[clients]
+        return self._first_row[clients] + within

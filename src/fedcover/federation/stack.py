@@ -1,0 +1,75 @@
+"""All clients of all seeds as one block-diagonal graph with one tensor of weights a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from torch import Tensor
+
+from fedcover.federation.engine import Federation, Plan
+from fedcover.federation.first_layer import DenseFirst, SparseFirst
+from fedcover.federation.layout import Index
+from fedcover.models.gnn import operators, propagation
+
+DENSE_FROM = 0.08  # share of non-zero features from which the dense first layer is faster
+
+
+@dataclass
+class Parameters:
+    """The weights of all stacked clients."""
+
+    first: Tensor  # sparse: (touched rows, o·hidden); dense: (clients, o·features, hidden)
+    first_bias: Tensor  # (clients, hidden)
+    second: Tensor  # (clients, o·hidden, classes)
+    second_bias: Tensor  # (clients, classes)
+
+    def tensors(self) -> list[Tensor]:
+        """In a fixed order."""
+        return [self.first, self.first_bias, self.second, self.second_bias]
+
+    def copy_(self, other: Parameters) -> None:
+        """Take the other's values, in place."""
+        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
+            mine.copy_(theirs)
+
+
+class Stack:
+    """The stacked graph; nodes are numbered client after client.
+
+    The clients stand in order of their training nodes, most first, so that those with equally
+    many local steps are neighbours.
+    """
+
+    def __init__(self, federations: Sequence[Federation], plan: Plan) -> None:
+        members = [
+            (f, c, client)
+            for f, federation in enumerate(federations)
+            for c, client in enumerate(federation.clients)
+        ]
+        members.sort(key=lambda member: -len(member[2].train))
+        self.plan = plan
+        self.clients = [client for _, _, client in members]
+        self.federation_of = np.array([f for f, _, _ in members])
+        self.number_of = np.array([c for _, c, _ in members])
+        self.seed_of = np.array([federations[f].seed for f, _, _ in members])
+        self.federations = len(federations)
+        self.starts = np.concatenate([[0], np.cumsum([c.nodes for c in self.clients])])
+        self.client_of_node = np.repeat(np.arange(len(self.clients)), np.diff(self.starts))
+        self.y = np.concatenate([c.y for c in self.clients])
+        self.operators = operators(plan.model)
+        self.features = self.clients[0].x.shape[1]
+
+        edges = [c.edge_index + s for c, s in zip(self.clients, self.starts, strict=False)]
+        nodes = len(self.y)
+        self.propagation = propagation(plan.model, np.concatenate(edges, axis=1), nodes)
+        stored = sum(c.x.nnz if sp.issparse(c.x) else c.x.size for c in self.clients)
+        layer = SparseFirst if stored < DENSE_FROM * nodes * self.features else DenseFirst
+        self.first = layer(self.clients, self.starts, self.propagation, plan.dtype)
+
+    def nodes(self, role: str) -> Index:
+        """The numbers of all ``train`` or ``valid`` nodes, in ascending order."""
+        local = [np.sort(getattr(c, role)) for c in self.clients]
+        return np.concatenate([n + s for n, s in zip(local, self.starts, strict=False)])
