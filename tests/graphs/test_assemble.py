@@ -3,7 +3,13 @@ import pytest
 import torch
 from scipy import sparse
 
-from fedcover.graphs.assemble import assemble, feature_matrix, induced, largest_component, undirected
+from fedcover.graphs.assemble import (
+    assemble,
+    feature_matrix,
+    induced,
+    largest_component,
+    undirected,
+)
 
 
 def test_undirected_by_hand():

@@ -39,9 +39,11 @@ def read_folder(path: str | Path) -> Data:
     if labels.n_unique() == 1:
         nodes.refuse(f"has the same value, {labels[0]!r}, for every node", column="label")
     y, label_names = encode(labels)
-    client, client_names = None, None
+    client, client_names, split = None, None, None
     if "client" in nodes.frame.columns:
         client, client_names = encode(nodes.text("client"))
+    if "split" in nodes.frame.columns:
+        split = _split(nodes)
     return assemble(
         nodes.numbers(features),
         _edges(path, ids),
@@ -51,7 +53,7 @@ def read_folder(path: str | Path) -> Data:
         node_ids=ids.to_list(),
         client=client,
         client_names=client_names,
-        split=_split(nodes) if "split" in nodes.frame.columns else None,
+        split=split,
     )
 
 

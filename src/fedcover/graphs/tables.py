@@ -27,11 +27,12 @@ class Table:
     ) -> None:
         self.path = path
         self.is_csv = path.suffix == ".csv"
-        self.frame = self._read_csv(text) if self.is_csv else self._read_parquet()
+        columns = self._header() if self.is_csv else self._schema()
         for column in needed:
-            if column not in self.frame.columns:
-                found = ", ".join(self.frame.columns)
-                self.refuse(f"has no column {column!r}; it has {found}")
+            if column not in columns:
+                self.refuse(f"has no column {column!r}; it has {', '.join(columns)}")
+        numeric = [] if text is None else [name for name in columns if name not in set(text)]
+        self.frame = self._read_csv(columns, numeric) if self.is_csv else self._read_parquet()
 
     def text(self, column: str) -> pl.Series:
         """A column of names: strings or integers, none of them empty."""
@@ -69,16 +70,20 @@ class Table:
             place += f", column {column!r}"
         raise DataError(f"{place}: {what}." if place != str(self.path) else f"{place} {what}.")
 
+    def _schema(self) -> list[str]:
+        try:
+            return list(pl.read_parquet_schema(self.path))
+        except (pl.exceptions.PolarsError, OSError):
+            self.refuse("is not a readable Parquet file")
+
     def _read_parquet(self) -> pl.DataFrame:
         try:
             return pl.read_parquet(self.path)
         except (pl.exceptions.PolarsError, OSError):
             self.refuse("is not a readable Parquet file")
 
-    def _read_csv(self, text: Iterable[str] | None) -> pl.DataFrame:
-        header = self._header()
-        numeric = [] if text is None else [name for name in header if name not in set(text)]
-        types = dict.fromkeys(header, pl.String) | dict.fromkeys(numeric, pl.Float32)
+    def _read_csv(self, columns: list[str], numeric: list[str]) -> pl.DataFrame:
+        types = dict.fromkeys(columns, pl.String) | dict.fromkeys(numeric, pl.Float32)
         try:
             return pl.read_csv(self.path, schema=types)
         except (pl.exceptions.PolarsError, OSError):

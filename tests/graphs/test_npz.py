@@ -1,0 +1,185 @@
+import numpy as np
+import pytest
+import torch
+
+from fedcover.errors import DataError
+from fedcover.graphs import read_npz
+
+GRAPH = {
+    "adj_data": np.ones(3, np.float32),
+    "adj_indices": np.array([1, 2, 0]),
+    "adj_indptr": np.array([0, 1, 2, 3, 3]),
+    "adj_shape": np.array([4, 4]),
+    "attr_data": np.array([0.5, 2.0, 3.0]),
+    "attr_indices": np.array([0, 19, 1]),
+    "attr_indptr": np.array([0, 2, 2, 2, 3]),
+    "attr_shape": np.array([4, 20]),
+    "labels": np.array([1, 0, 1, 1]),
+    "class_names": np.array(["cat", "dog"]),
+}
+
+
+class Bomb:
+    """Goes off if anyone unpickles it."""
+
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('unpickled')",))
+
+
+def save(path, **changes):
+    arrays = {k: v for k, v in (GRAPH | changes).items() if v is not None}
+    np.savez(path / "own.npz", **arrays)
+    return path / "own.npz"
+
+
+def test_by_hand(tmp_path):
+    graph = read_npz(save(tmp_path))
+    assert graph.name == "own"
+    assert graph.x.layout == torch.sparse_csr
+    assert graph.x.to_dense()[0, [0, 1, 19]].tolist() == [0.5, 0, 2]
+    assert graph.x.to_dense()[3, 1] == 3
+    assert graph.edge_index.tolist() == [[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]]
+    assert graph.y.tolist() == [1, 0, 1, 1]
+    assert graph.label_names == ["cat", "dog"]
+    assert graph.node_ids.tolist() == [0, 1, 2, 3]
+
+
+def test_stored_zeros_are_no_edges(tmp_path):
+    assert read_npz(save(tmp_path, adj_data=np.array([1, 0, 1]))).num_edges == 4
+
+
+def test_dense_features_text_labels_and_names(tmp_path):
+    graph = read_npz(
+        save(
+            tmp_path,
+            attr_data=None,
+            attr_matrix=np.arange(8).reshape(4, 2),
+            labels=np.array(["dog", "ant", "dog", "bee"]),
+            class_names=None,
+            node_names=np.array(["k", "l", "m", "n"]),
+        )
+    )
+    assert graph.x.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert graph.label_names == ["ant", "bee", "dog"]
+    assert graph.y.tolist() == [2, 0, 2, 1]
+    assert graph.node_ids == ["k", "l", "m", "n"]
+
+
+def test_labels_without_names_are_counted(tmp_path):
+    graph = read_npz(save(tmp_path, labels=np.array([30, 4, 4, 30]), class_names=None))
+    assert graph.label_names == ["4", "30"]
+    assert graph.y.tolist() == [1, 0, 0, 1]
+
+
+def test_pickled_names_are_left_aside(tmp_path):
+    names = np.array([Bomb(), Bomb()], dtype=object)
+    graph = read_npz(save(tmp_path, class_names=names, node_names=names))
+    assert graph.label_names == ["0", "1"]
+    assert graph.node_ids.tolist() == [0, 1, 2, 3]
+
+
+BAD = {
+    "no adjacency": ({"adj_indptr": None}, "array adj_indptr is missing."),
+    "no features": ({"attr_data": None}, "array attr_data is missing."),
+    "no labels": ({"labels": None}, "array labels is missing."),
+    "pickled labels": (
+        {"labels": np.array([Bomb()] * 4, dtype=object)},
+        "array labels is stored as a pickled object, which is never loaded.",
+    ),
+    "pickled features": (
+        {"attr_data": np.array([Bomb()] * 3, dtype=object)},
+        "attr_data is stored",
+    ),
+    "labels of floats": ({"labels": np.ones(4)}, "array labels has the wrong type float64."),
+    "labels too few": ({"labels": np.array([0, 1])}, "array labels has 2 entries, but the graph"),
+    "labels in a matrix": ({"labels": np.eye(4, dtype=int)}, "array labels has 2 dimensions"),
+    "one label": ({"labels": np.zeros(4, int)}, "labels has the same value, 'cat', for every"),
+    "label without name": ({"labels": np.array([0, 1, 2, 0])}, "labels is 2 at [2], but class_na"),
+    "negative label": ({"labels": np.array([0, -1, 1, 0])}, "labels is -1 at [1], but class_names"),
+    "edge out of range": (
+        {"adj_indices": np.array([1, 4, 0])},
+        "array adj_indices is 4 at [1], but must lie in 0 … 3.",
+    ),
+    "negative edge": ({"adj_indices": np.array([1, -1, 0])}, "array adj_indices is -1 at [1]"),
+    "feature out of range": ({"attr_indices": np.array([0, 20, 1])}, "array attr_indices is 20 at"),
+    "indptr length": (
+        {"adj_indptr": np.array([0, 3])},
+        "adj_indptr has 2 entries, but must have 5",
+    ),
+    "indptr falls": ({"adj_indptr": np.array([0, 2, 1, 3, 3])}, "adj_indptr must rise from 0 to 3"),
+    "indptr end": ({"adj_indptr": np.array([0, 1, 2, 2, 2])}, "adj_indptr must rise from 0 to 3"),
+    "data length": ({"attr_data": np.ones(2)}, "attr_data has 2 entries, but attr_indices 3"),
+    "shape of three": ({"adj_shape": np.array([4, 4, 1])}, "adj_shape is [4, 4, 1], but must be"),
+    "not square": ({"adj_shape": np.array([4, 5])}, "adj_shape is (4, 5), but an adjacency matrix"),
+    "more feature rows": (
+        {"attr_shape": np.array([5, 20]), "attr_indptr": np.array([0, 2, 2, 2, 3, 3])},
+        "attr_* has 5 rows, but the graph has 4 nodes",
+    ),
+    "no feature columns": (
+        {"attr_data": None, "attr_matrix": np.zeros((4, 0))},
+        "attr_* has no columns",
+    ),
+    "feature nan": (
+        {"attr_data": np.array([1, np.nan, 1])},
+        "attr_data is not a finite float32 nu",
+    ),
+    "feature too large": (
+        {"attr_data": None, "attr_matrix": np.array([[1e39], [0], [0], [0]])},
+        "array attr_matrix is not a finite float32 number at [0, 0].",
+    ),
+    "no nodes": (
+        {"adj_shape": np.zeros(2, int), "adj_indptr": np.zeros(1, int)}
+        | {k: np.zeros(0, int) for k in ("adj_data", "adj_indices")},
+        "adj_shape says that the graph has no nodes",
+    ),
+    "names too few": (
+        {"node_names": np.array(["a"])},
+        "node_names has 1 entries, but the graph has",
+    ),
+    "names repeated": (
+        {"node_names": np.array([1, 2, 3, 1])},
+        "node_names has the same name twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_arrays(tmp_path, case):
+    changes, fragment = BAD[case]
+    path = save(tmp_path, **changes)
+    with pytest.raises(DataError) as caught:
+        read_npz(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: array ")
+    assert fragment in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("content", [b"", b"id,label\n", b"PK\x03\x04 cut short", b"\x80\x04N."])
+def test_not_an_npz(tmp_path, content):
+    path = tmp_path / "own.npz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"own\.npz is not a readable npz file\.$"):
+        read_npz(path)
+
+
+def test_a_single_array(tmp_path):
+    with (tmp_path / "own.npz").open("wb") as file:
+        np.save(file, np.eye(3))
+    with pytest.raises(DataError, match=r"own\.npz holds a single array"):
+        read_npz(tmp_path / "own.npz")
+
+
+def test_damaged_member(tmp_path):
+    path = save(tmp_path)
+    content = bytearray(path.read_bytes())
+    place = content.index(b"adj_data.npy")
+    content[place + 150 : place + 154] = b"\xff\xff\xff\xff"  # its checksum no longer fits
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"own\.npz: array adj_data cannot be read\."):
+        read_npz(path)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DataError, match=r"none\.npz does not exist\."):
+        read_npz(tmp_path / "none.npz")

@@ -1,0 +1,288 @@
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcover.errors import DataError
+from fedcover.graphs import read_folder
+
+NODES = "id,label,a,b\nu,x,1,0.5\nv,y,2,-1\nw,x,3,1e-3\n"
+EDGES = "source,target\nu,v\nv,w\n"
+
+
+def folder(path, nodes=NODES, edges=EDGES):
+    for name, content in (("nodes.csv", nodes), ("edges.csv", edges)):
+        if content is not None:
+            data = content if isinstance(content, bytes) else content.encode()
+            (path / name).write_bytes(data)
+    return path
+
+
+def parquet(path, nodes=None, edges=None):
+    nodes = {"id": ["u", "v", "w"], "label": [10, 9, 10], "a": [1.0, 2.0, 3.0]} | (nodes or {})
+    edges = {"source": ["u", "v"], "target": ["v", "w"]} | (edges or {})
+    pl.DataFrame({k: v for k, v in nodes.items() if v is not None}).write_parquet(
+        path / "nodes.parquet"
+    )
+    pl.DataFrame(edges).write_parquet(path / "edges.parquet")
+    return path
+
+
+def refusal(path):
+    with pytest.raises(DataError) as caught:
+        read_folder(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.endswith(".")
+    assert message.startswith(str(path))
+    return message.removeprefix(str(path)).lstrip("/ ")
+
+
+def test_csv_by_hand(tmp_path):
+    graph = read_folder(folder(tmp_path))
+    assert graph.x.tolist() == [[1, 0.5], [2, -1], [3, np.float32(1e-3)]]
+    assert graph.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert graph.y.tolist() == [0, 1, 0]
+    assert graph.label_names == ["x", "y"]
+    assert graph.node_ids == ["u", "v", "w"]
+    assert graph.name == tmp_path.name
+    assert "client" not in graph
+    assert "split" not in graph
+
+
+def test_client_and_split_columns(tmp_path):
+    nodes = "split,id,a,label,client\ntest,1,0,p,10\ncalib,2,0,q,9\ntrain,3,1,p,9\nvalid,4,1,p,10\n"
+    graph = read_folder(folder(tmp_path, nodes, "weight,target,source\n0.5,1,4\n"))
+    assert graph.client.tolist() == [1, 0, 0, 1]
+    assert graph.client.dtype == torch.int64
+    assert graph.client_names == ["9", "10"]
+    assert graph.split.tolist() == [3, 2, 0, 1]
+    assert graph.edge_index.tolist() == [[0, 3], [3, 0]]
+
+
+def test_parquet_types(tmp_path):
+    nodes = {"id": [7, 8, 9], "a": [True, False, True], "b": [1, 2, 3]}
+    graph = read_folder(parquet(tmp_path, nodes, {"source": ["7"], "target": ["9"]}))
+    assert graph.node_ids == ["7", "8", "9"]
+    assert graph.label_names == ["9", "10"]
+    assert graph.y.tolist() == [1, 0, 1]
+    assert graph.x.tolist() == [[1, 1], [0, 2], [1, 3]]
+    assert graph.edge_index.tolist() == [[0, 2], [2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges"),
+    [
+        ("\ufeff" + NODES, "\ufeff" + EDGES),
+        (NODES.replace("\n", "\r\n"), EDGES.replace("\n", "\r\n")),
+        (NODES.rstrip("\n"), EDGES.rstrip("\n")),
+        (NODES.replace("u,x", '"u","x"').replace("0.5", " 0.5"), EDGES.replace("u,", '"u",')),
+        (NODES, EDGES + "v,u\nu,v\nw,w\n"),  # repetitions and self-loops do not matter
+    ],
+)
+def test_variants_of_the_same_graph(tmp_path, nodes, edges):
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "variant").mkdir()
+    plain = read_folder(folder(tmp_path / "plain"))
+    variant = read_folder(folder(tmp_path / "variant", nodes, edges))
+    assert torch.equal(plain.x, variant.x)
+    assert torch.equal(plain.edge_index, variant.edge_index)
+    assert torch.equal(plain.y, variant.y)
+    assert plain.node_ids == variant.node_ids
+
+
+def test_no_edges(tmp_path):
+    assert read_folder(folder(tmp_path, edges="source,target\n")).num_edges == 0
+
+
+def test_sparse_features_stay_sparse(tmp_path):
+    rows = ["id,label," + ",".join(f"w{i}" for i in range(20))]
+    rows += [f"n{i},{i % 2}," + ",".join("1" if j == i else "0" for j in range(20)) for i in (0, 5)]
+    graph = read_folder(folder(tmp_path, "\n".join(rows), "source,target\nn0,n5\n"))
+    assert graph.x.layout == torch.sparse_csr
+    assert graph.x.to_dense().argmax(dim=1).tolist() == [0, 5]
+
+
+names = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6
+)
+
+
+@st.composite
+def graphs(draw):
+    n = draw(st.integers(2, 12))
+    node = st.integers(0, n - 1)
+    floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    label = draw(st.lists(names, min_size=2, max_size=3, unique=True))
+    return {
+        "id": draw(st.lists(names, min_size=n, max_size=n, unique=True)),
+        "label": label
+        + draw(st.lists(st.sampled_from(label), min_size=n, max_size=n))[len(label) :]
+        if n >= len(label)
+        else label[:n],
+        "client": draw(st.lists(names, min_size=n, max_size=n)),
+        "x": draw(st.lists(st.tuples(floats, floats), min_size=n, max_size=n)),
+        "edges": draw(st.lists(st.tuples(node, node), max_size=20)),
+    }
+
+
+@settings(deadline=None, max_examples=60)
+@given(graph=graphs())
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_round_trip(tmp_path_factory, graph, suffix):
+    path = tmp_path_factory.mktemp("graph")
+    ids, x = graph["id"], np.array(graph["x"], dtype=np.float32)
+    nodes = pl.DataFrame(
+        {k: graph[k] for k in ("id", "label", "client")} | {"f": x[:, 0], "g": x[:, 1]}
+    )
+    ends = {
+        name: pl.Series([ids[edge[i]] for edge in graph["edges"]], dtype=pl.String)
+        for i, name in enumerate(("source", "target"))
+    }
+    getattr(nodes, f"write_{suffix}")(path / f"nodes.{suffix}")
+    getattr(pl.DataFrame(ends), f"write_{suffix}")(path / f"edges.{suffix}")
+    read = read_folder(path)
+    assert read.node_ids == ids
+    assert np.array_equal(read.x.to_dense().numpy(), x)
+    assert [read.label_names[i] for i in read.y] == graph["label"]
+    assert [read.client_names[i] for i in read.client] == graph["client"]
+    expected = {(a, b) for edge in graph["edges"] for a, b in (edge, edge[::-1]) if a != b}
+    assert sorted(map(tuple, read.edge_index.T.tolist())) == sorted(expected)
+
+
+BAD_CSV = {
+    "nodes missing": ((None, EDGES), "has neither nodes.csv nor nodes.parquet."),
+    "edges missing": ((NODES, None), "has neither edges.csv nor edges.parquet."),
+    "nodes empty": (("", EDGES), "nodes.csv is empty, but its first line must name the columns."),
+    "edges empty": ((NODES, ""), "edges.csv is empty, but its first line must name the columns."),
+    "no nodes": (("id,label,a\n", EDGES), "nodes.csv has no nodes."),
+    "no id": ((NODES.replace("id", "ID"), EDGES), "nodes.csv has no column 'id'; it has ID, label"),
+    "no label": ((NODES.replace("label", "class"), EDGES), "nodes.csv has no column 'label'"),
+    "no source": ((NODES, EDGES.replace("source", "from")), "edges.csv has no column 'source'"),
+    "no target": ((NODES, "source\nu\n"), "edges.csv has no column 'target'"),
+    "semicolons": ((NODES.replace(",", ";"), EDGES), "nodes.csv has no column 'id'"),
+    "no features": (("id,label\nu,x\nv,y\n", EDGES), "nodes.csv has no feature column"),
+    "column twice": (
+        (NODES.replace("a,b", "a,a"), EDGES),
+        "nodes.csv, line 1, column 'a': stands twice in the header.",
+    ),
+    "column without name": (
+        (NODES.replace("a,b", "a,"), EDGES),
+        "nodes.csv, line 1: has no name for column 4.",
+    ),
+    "id twice": (
+        (NODES.replace("w,x", "u,x"), EDGES),
+        "nodes.csv, line 4, column 'id': the id 'u' has been used before.",
+    ),
+    "id empty": ((NODES.replace("v,y", ",y"), EDGES), "nodes.csv, line 3, column 'id': is empty."),
+    "id quoted empty": ((NODES.replace("v,y", '"",y'), EDGES), "nodes.csv, line 3, column 'id'"),
+    "label empty": (
+        (NODES.replace("w,x", "w,"), EDGES),
+        "nodes.csv, line 4, column 'label': is em",
+    ),
+    "one label": (
+        (NODES.replace("v,y", "v,x"), EDGES),
+        "nodes.csv, column 'label': has the same value, 'x', for every node.",
+    ),
+    "word as feature": (
+        (NODES.replace("-1", "high"), EDGES),
+        "nodes.csv, line 3, column 'b': 'high' is not a number.",
+    ),
+    "true as feature": (
+        (NODES.replace("-1", "true"), EDGES),
+        "column 'b': 'true' is not a number.",
+    ),
+    "feature empty": ((NODES.replace("-1", ""), EDGES), "nodes.csv, line 3, column 'b': is empty."),
+    "feature nan": (
+        (NODES.replace("-1", "nan"), EDGES),
+        "nodes.csv, line 3, column 'b': is not a finite float32 number.",
+    ),
+    "feature inf": ((NODES.replace("-1", "inf"), EDGES), "line 3, column 'b': is not a finite"),
+    "feature too large": ((NODES.replace("-1", "1e40"), EDGES), "line 3, column 'b': is not a fin"),
+    "row too short": ((NODES.replace("2,-1", "2"), EDGES), "nodes.csv, line 3, column 'b': is em"),
+    "row too long": (
+        (NODES.replace("-1", "-1,8"), EDGES),
+        "nodes.csv, line 3: has 5 fields, but the header has 4.",
+    ),
+    "blank line": ((NODES.replace("\nv", "\n\nv"), EDGES), "nodes.csv, line 3, column 'id': is em"),
+    "line after a quoted break": (
+        (NODES.replace("u,x", '"u\n\n",x').replace("-1", "no"), EDGES),
+        "nodes.csv, line 5, column 'b': 'no' is not a number.",
+    ),
+    "not UTF-8": (
+        (NODES.encode().replace(b"v,y", b"v,\xff"), EDGES),
+        "nodes.csv is not a readable",
+    ),
+    "header not UTF-8": ((b"id,\xff\n", EDGES), "nodes.csv is not a readable CSV file in UTF-8."),
+    "open quote": ((NODES.replace("w,x", '"w,x'), EDGES), "nodes.csv is not a readable CSV file"),
+    "edge to nobody": (
+        (NODES, EDGES + "w,nobody\n"),
+        "edges.csv, line 4, column 'target': 'nobody' is not the id of a node.",
+    ),
+    "edge from nobody": ((NODES, EDGES + " u,v\n"), "line 4, column 'source': ' u' is not the id"),
+    "edge half": ((NODES, EDGES + "u\n"), "edges.csv, line 4, column 'target': is empty."),
+    "edge too long": ((NODES, EDGES + "u,v,w\n"), "edges.csv, line 4: has 3 fields, but the hea"),
+    "split word": (
+        ("id,label,a,split\nu,x,1,train\nv,y,1,dev\n", EDGES),
+        "nodes.csv, line 3, column 'split': 'dev' is not one of train, valid, calib, test.",
+    ),
+    "split empty": (
+        ("id,label,a,split\nu,x,1,\nv,y,1,test\n", EDGES),
+        "nodes.csv, line 2, column 'split': is empty.",
+    ),
+    "split without calib": (
+        ("id,label,a,split\nu,x,1,train\nv,y,1,test\nw,x,1,valid\n", EDGES),
+        "nodes.csv, column 'split': no node has 'calib'.",
+    ),
+    "client empty": (
+        ("id,label,a,client\nu,x,1,c\nv,y,1,\nw,x,1,c\n", EDGES),
+        "nodes.csv, line 3, column 'client': is empty.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CSV)
+def test_bad_csv(tmp_path, case):
+    (nodes, edges), fragment = BAD_CSV[case]
+    assert fragment in refusal(folder(tmp_path, nodes, edges))
+
+
+BAD_PARQUET = {
+    "id twice": (({"id": ["u", "v", "u"]}, None), "nodes.parquet, row 3, column 'id': the id 'u'"),
+    "id null": (({"id": ["u", None, "w"]}, None), "nodes.parquet, row 2, column 'id': is empty."),
+    "no label": (({"label": None}, None), "nodes.parquet has no column 'label'; it has id, a."),
+    "label of floats": (({"label": [0.5, 1.0, 2.0]}, None), "column 'label': has the type Float64"),
+    "feature of text": (
+        ({"a": ["1", "2", "3"]}, None),
+        "nodes.parquet, column 'a': has the type String, not numbers.",
+    ),
+    "feature null": (({"a": [1, 2, None]}, None), "nodes.parquet, row 3, column 'a': is empty."),
+    "feature nan": (({"a": [1.0, float("nan"), 2.0]}, None), "row 2, column 'a': is not a finite"),
+    "feature too large": (({"a": [1.0, 2.0, -1e300]}, None), "row 3, column 'a': is not a finite"),
+    "edge to nobody": (
+        (None, {"source": ["u", "9"], "target": ["v", "u"]}),
+        "edges.parquet, row 2, column 'source': '9' is not the id of a node.",
+    ),
+    "edge null": (
+        (None, {"target": ["v", None]}),
+        "edges.parquet, row 2, column 'target': is empty.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PARQUET)
+def test_bad_parquet(tmp_path, case):
+    (nodes, edges), fragment = BAD_PARQUET[case]
+    assert fragment in refusal(parquet(tmp_path, nodes, edges))
+
+
+def test_unreadable_parquet(tmp_path):
+    (tmp_path / "nodes.parquet").write_text(NODES)
+    assert refusal(tmp_path) == "nodes.parquet is not a readable Parquet file."
+
+
+def test_csv_and_parquet_at_once(tmp_path):
+    refused = refusal(folder(parquet(tmp_path)))
+    assert refused == "has both nodes.csv and nodes.parquet; keep one of them."
