@@ -12,10 +12,7 @@ Sets = NDArray[np.bool_]
 
 def prediction_sets(scores: ArrayLike, q_hat: float) -> Sets:
     """Theorem 1's rule: label y is in the set of node i exactly if scores[i, y] ≤ q̂, in float32."""
-    threshold = np.float32(q_hat)
-    if np.isnan(threshold):
-        raise DataError("q_hat is nan; it must be a number or inf.")
-    return np.asarray(check_scores(scores) <= threshold)
+    return np.asarray(check_scores(scores) <= _threshold(q_hat))
 
 
 def add_top_label(sets: Sets, probs: ArrayLike) -> Sets:
@@ -35,8 +32,7 @@ def crossing_sets(probs: ArrayLike, q_hat: float) -> Sets:
     It includes the label that crosses q̂, so it holds one label more than S ≤ q̂ unless V meets q̂
     exactly. An option for deterministic APS, off by default (design 5.4).
     """
-    mass = aps_det(probs)
-    threshold = np.float32(q_hat)
+    mass, threshold = aps_det(probs), _threshold(q_hat)
     descending = np.argsort(-check_probs(probs), axis=1, kind="stable")
     mass_before = np.roll(np.take_along_axis(mass, descending, axis=1), 1, axis=1)
     mass_before[:, 0] = -np.inf
@@ -45,3 +41,10 @@ def crossing_sets(probs: ArrayLike, q_hat: float) -> Sets:
     # The top label stays even at q̂ = −inf, where no mass lies below.
     np.put_along_axis(result, descending[:, :1], True, axis=1)
     return result
+
+
+def _threshold(q_hat: float) -> np.float32:
+    threshold = np.float32(q_hat)
+    if np.isnan(threshold):
+        raise DataError("q_hat is nan; it must be a number or inf.")
+    return threshold

@@ -24,30 +24,25 @@ ValidationNodes = tuple[ArrayLike, ArrayLike]
 
 def softmax(logits: ArrayLike, temperature: float = 1.0) -> NDArray[np.float64]:
     """Probabilities softmax(z / T), in float64."""
-    if not (temperature > 0.0 and np.isfinite(temperature)):
-        raise UsageError(f"temperature is {temperature}; it must be a finite number above 0.")
-    scaled = _check_logits(logits) / temperature
-    powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    powers = np.exp(_centred(logits) / _check_temperature(temperature))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def nll(logits: ArrayLike, labels: ArrayLike, temperature: float = 1.0) -> float:
     """Summed negative log-likelihood of the labels at a temperature."""
-    scaled = _check_logits(logits) / temperature
+    scaled = _centred(logits) / _check_temperature(temperature)
     labels = check_labels(labels, *scaled.shape)
-    top = scaled.max(axis=1)
-    log_total = top + np.log(np.exp(scaled - top[:, None]).sum(axis=1))
-    return float((log_total - scaled[np.arange(len(labels)), labels]).sum())
+    true = scaled[np.arange(len(labels)), labels]
+    return float((np.log(np.exp(scaled).sum(axis=1)) - true).sum())
 
 
 def pooled_client(local: ValidationNodes, query: Message) -> Message:
     """Send the local sums of dNLL/dβ at the asked points; zeros without validation nodes."""
-    logits = _check_logits(local[0])
+    logits = _centred(local[0])
     labels = check_labels(local[1], *logits.shape)
-    true_logits = logits[np.arange(len(labels)), labels]
+    true = logits[np.arange(len(labels)), labels]
     slopes = [
-        ((softmax(logits, 1.0 / beta) * logits).sum(axis=1) - true_logits).sum()
-        for beta in query["beta"]
+        ((softmax(logits, 1.0 / beta) * logits).sum(axis=1) - true).sum() for beta in query["beta"]
     ]
     return {"slopes": np.array(slopes)}
 
@@ -66,15 +61,14 @@ def pooled_server() -> Server[float]:
         if not slopes.any():
             return 1.0
         if slopes[0] >= 0.0:
-            return float(np.exp(-low))
+            return _temperature(low)
         if slopes[-1] <= 0.0:
-            return float(np.exp(-high))
+            return _temperature(high)
         right = int(np.argmax(slopes >= 0.0))
         low, high = log_beta[right - 1], log_beta[right]
         left_slope, right_slope = slopes[right - 1], slopes[right]
     # The bracket is so narrow that the derivative is a line in it.
-    log_beta_hat = low - left_slope * (high - low) / (right_slope - left_slope)
-    return float(np.exp(-log_beta_hat))
+    return _temperature(low - left_slope * (high - low) / (right_slope - left_slope))
 
 
 def averaged_client(local: ValidationNodes, _query: Message) -> Message:
@@ -98,7 +92,18 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     return converse(pooled_server(), pooled_client, [(logits, labels)])
 
 
-def _check_logits(logits: ArrayLike) -> NDArray[np.float64]:
+def _temperature(log_beta: float) -> float:
+    return float(np.clip(np.exp(-log_beta), MIN_TEMPERATURE, MAX_TEMPERATURE))
+
+
+def _check_temperature(temperature: float) -> float:
+    if not (temperature > 0.0 and np.isfinite(temperature)):
+        raise UsageError(f"temperature is {temperature}; it must be a finite number above 0.")
+    return float(temperature)
+
+
+def _centred(logits: ArrayLike) -> NDArray[np.float64]:
+    """Logits in float64 with every row's largest at 0: no overflow, and flat rows exactly 0."""
     array = np.asarray(logits, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] == 0:
         raise DataError(f"logits has shape {array.shape}; it must be (nodes, labels).")
@@ -106,4 +111,4 @@ def _check_logits(logits: ArrayLike) -> NDArray[np.float64]:
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise DataError(f"logits[{row}, {column}] is {array[row, column]}; it must be finite.")
-    return array
+    return np.asarray(array - array.max(axis=1, keepdims=True))

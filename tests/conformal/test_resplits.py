@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedcover.conformal import calibrate, quantile_over_resplits
+from fedcover.errors import DataError, UsageError
+
+ALPHAS = (0.05, 0.1, 0.2, 0.5)
+scores_of = st.one_of(st.sampled_from([0.0, -0.0, 1.0, 0.25, -1.0]), st.floats(-1e3, 1e3, width=32))
+
+
+@st.composite
+def resplits(draw):
+    n, clients, repeats = draw(st.integers(1, 40)), draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    return (
+        draw(hnp.arrays(np.float32, n, elements=scores_of)),
+        draw(hnp.arrays(np.int64, n, elements=st.integers(0, clients - 1))),
+        draw(hnp.arrays(np.bool_, (repeats, n))),
+        clients,
+    )
+
+
+def by_conversation(rule, scores, client, mask, clients):
+    return np.array(
+        [
+            [
+                calibrate([scores[row & (client == k)] for k in range(clients)], alpha, rule).q_hat
+                for alpha in ALPHAS
+            ]
+            for row in mask
+        ],
+        dtype=np.float32,
+    )
+
+
+@pytest.mark.parametrize("rule", ["exact", "average", "tdigest"])
+@given(resplits())
+def test_same_bits_as_the_conversation(rule, drawn):
+    scores, client, mask, clients = drawn
+    fast = quantile_over_resplits(rule, scores, client, mask, ALPHAS, clients=clients)
+    assert fast.dtype == np.float32
+    assert fast.shape == (len(mask), len(ALPHAS))
+    assert fast.tobytes() == by_conversation(rule, scores, client, mask, clients).tobytes()
+
+
+@pytest.mark.parametrize("rule", ["exact", "average"])
+def test_same_bits_at_the_size_it_is_made_for(rule):
+    rng = np.random.default_rng(1)
+    scores = rng.random(800).astype(np.float32)
+    client = rng.integers(0, 12, 800)
+    mask = rng.random((10, 800)) < 0.5
+    fast = quantile_over_resplits(rule, scores, client, mask, ALPHAS)
+    assert fast.tobytes() == by_conversation(rule, scores, client, mask, 12).tobytes()
+
+
+def test_clients_without_nodes_count_when_told():
+    scores, client, mask = np.arange(18.0), np.zeros(18, int), np.ones((1, 18), bool)
+    assert quantile_over_resplits("exact", scores, client, mask, [0.5]) == [[9.0]]
+    assert quantile_over_resplits("exact", scores, client, mask, [0.5], clients=3) == [[10.0]]
+
+
+def test_wrong_shapes_are_refused():
+    scores, client, mask = np.arange(4.0), np.zeros(4, int), np.ones((2, 4), bool)
+    with pytest.raises(DataError, match=r"true_scores has shape \(2, 2\)"):
+        quantile_over_resplits("exact", scores.reshape(2, 2), client, mask, [0.1])
+    with pytest.raises(DataError, match=r"is_calibration is bool of shape \(2, 3\)"):
+        quantile_over_resplits("exact", scores, client, mask[:, :3], [0.1])
+    with pytest.raises(DataError, match="is_calibration is int64"):
+        quantile_over_resplits("exact", scores, client, mask.astype(int), [0.1])
+    with pytest.raises(DataError, match=r"client\[0\] is 0; .* 0 … -1"):
+        quantile_over_resplits("exact", scores, client, mask, [0.1], clients=0)
+    with pytest.raises(UsageError, match="rule is 'mean'"):
+        quantile_over_resplits("mean", scores, client, mask, [0.1])
