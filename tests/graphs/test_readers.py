@@ -115,13 +115,10 @@ def graphs(draw):
     n = draw(st.integers(2, 12))
     node = st.integers(0, n - 1)
     floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
-    label = draw(st.lists(names, min_size=2, max_size=3, unique=True))
+    label = draw(st.lists(names, min_size=2, max_size=2, unique=True))
     return {
         "id": draw(st.lists(names, min_size=n, max_size=n, unique=True)),
-        "label": label
-        + draw(st.lists(st.sampled_from(label), min_size=n, max_size=n))[len(label) :]
-        if n >= len(label)
-        else label[:n],
+        "label": label + draw(st.lists(st.sampled_from(label), min_size=n - 2, max_size=n - 2)),
         "client": draw(st.lists(names, min_size=n, max_size=n)),
         "x": draw(st.lists(st.tuples(floats, floats), min_size=n, max_size=n)),
         "edges": draw(st.lists(st.tuples(node, node), max_size=20)),

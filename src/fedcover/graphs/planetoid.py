@@ -18,13 +18,18 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import assemble
 
-_ADMITTED = {
+_ARRAY = np.empty(0).__reduce__()[0]  # the function that pickled arrays are rebuilt with
+_ADMITTED: dict[tuple[str, str], Any] = {
     ("__builtin__", "list"): list,
     ("collections", "defaultdict"): defaultdict,
     ("numpy", "dtype"): np.dtype,
     ("numpy", "ndarray"): np.ndarray,
-    ("numpy.core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
+    ("numpy.core.multiarray", "_reconstruct"): _ARRAY,
     ("scipy.sparse.csr", "csr_matrix"): scipy.sparse.csr_matrix,
+    # The same, as files saved again today spell it.
+    ("builtins", "list"): list,
+    ("numpy._core.multiarray", "_reconstruct"): _ARRAY,
+    ("scipy.sparse._csr", "csr_matrix"): scipy.sparse.csr_matrix,
 }
 
 
