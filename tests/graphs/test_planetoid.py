@@ -104,14 +104,6 @@ def test_missing_file(small, part):
         read_planetoid(small, "citeseer")
 
 
-def agrees_with_pyg(folder, name):
-    ours, theirs = read_planetoid(folder, name), read_planetoid_data(str(folder), name)
-    assert torch.equal(ours.x.to_dense(), theirs.x)
-    assert torch.equal(ours.y, theirs.y)
-    order = np.lexsort(theirs.edge_index.numpy()[::-1])
-    assert torch.equal(ours.edge_index, theirs.edge_index[:, order])
-
-
 def test_todays_spellings(small):
     dump(small / "ind.citeseer.allx", sparse.csr_matrix(np.eye(3, 40)), old=False)
     dump(small / "ind.citeseer.graph", defaultdict(list, {0: [5]}), old=False)
@@ -120,13 +112,12 @@ def test_todays_spellings(small):
     assert graph.x.to_dense()[2].argmax() == 2
 
 
-def test_agrees_with_pyg_on_a_small_graph(small):
-    # Python 3's unpickler knows the old name of list only in the old pickle protocols.
-    dump(small / "ind.citeseer.graph", {0: [1, 1, 5], 1: [0, 1], 5: [0], 3: [2], 2: [3], 4: []})
-    agrees_with_pyg(small, "citeseer")
-
-
 @pytest.mark.data
 @pytest.mark.parametrize("title", ["Cora", "CiteSeer", "PubMed"])
 def test_agrees_with_pyg(data_dir, title):
-    agrees_with_pyg(data_dir / title / "raw", title.lower())
+    folder, name = data_dir / title / "raw", title.lower()
+    ours, theirs = read_planetoid(folder, name), read_planetoid_data(str(folder), name)
+    assert torch.equal(ours.x.to_dense(), theirs.x)
+    assert torch.equal(ours.y, theirs.y)
+    order = np.lexsort(theirs.edge_index.numpy()[::-1])
+    assert torch.equal(ours.edge_index, theirs.edge_index[:, order])
