@@ -6,7 +6,7 @@ program, one after another, or on other machines) is the engine's affair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedcover.models import Weights
 
+OnRound = Callable[[int], None]
 Features = sp.csr_matrix | NDArray[np.float32]
 
 
@@ -74,8 +75,13 @@ class Trained:
 class Engine(Protocol):
     """A way to execute clients."""
 
-    def train(self, federations: Sequence[Federation], plan: Plan) -> list[Trained]:
-        """Train one model (or, without averaging, one a client) for each federation."""
+    def train(
+        self, federations: Sequence[Federation], plan: Plan, *, on_round: OnRound | None = None
+    ) -> list[Trained]:
+        """Train one model (or, without averaging, one a client) for each federation.
+
+        ``on_round`` is called after each round with the number of rounds done.
+        """
         ...
 
 

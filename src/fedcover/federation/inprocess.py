@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.federation.averaging import Averaging
-from fedcover.federation.engine import Federation, Plan, Trained, batches, initialiser
+from fedcover.federation.engine import Federation, OnRound, Plan, Trained, batches, initialiser
 from fedcover.federation.field import Field
 from fedcover.federation.first_layer import SparseFirst
 from fedcover.federation.stack import Parameters, Stack
@@ -22,7 +22,9 @@ class InProcess:
     """Simulates the clients on this machine."""
 
     @torch.no_grad()
-    def train(self, federations: Sequence[Federation], plan: Plan) -> list[Trained]:
+    def train(
+        self, federations: Sequence[Federation], plan: Plan, *, on_round: OnRound | None = None
+    ) -> list[Trained]:
         """Train every federation under the plan; see :class:`fedcover.federation.Engine`."""
         began = time.perf_counter()
         stack = Stack(federations, plan)
@@ -44,6 +46,8 @@ class InProcess:
                 shared = averaging.average(local, shared)
                 local.copy_(averaging.broadcast(shared))
             best.update(validation.losses(local), shared if plan.average else local)
+            if on_round is not None:
+                on_round(round_ + 1)
         local = averaging.broadcast(best.kept) if plan.average else best.kept
         logits = Field(stack, np.arange(len(stack.y))).logits(local).numpy()
         by_client = np.split(logits, stack.starts[1:-1])

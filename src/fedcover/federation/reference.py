@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedcover.federation.engine import Client, Federation, Plan, Trained, batches, initialiser
+from fedcover.federation.engine import Client, Federation, OnRound, Plan, Trained, batches, initialiser
 from fedcover.models import Weights, initial_weights, to_module
 from fedcover.models.gnn import from_module, load_weights
 
@@ -24,9 +24,11 @@ from fedcover.models.gnn import from_module, load_weights
 class Reference:
     """Clients in a Python loop."""
 
-    def train(self, federations: Sequence[Federation], plan: Plan) -> list[Trained]:
+    def train(
+        self, federations: Sequence[Federation], plan: Plan, *, on_round: OnRound | None = None
+    ) -> list[Trained]:
         """Train every federation under the plan, one by one."""
-        return [_train(federation, plan) for federation in federations]
+        return [_train(federation, plan, on_round) for federation in federations]
 
 
 class _Site:
@@ -58,7 +60,7 @@ class _Site:
         return output
 
 
-def _train(federation: Federation, plan: Plan) -> Trained:
+def _train(federation: Federation, plan: Plan, on_round: OnRound | None) -> Trained:
     began = time.perf_counter()
     features = federation.clients[0].x.shape[1]
     start = initial_weights(
@@ -79,6 +81,8 @@ def _train(federation: Federation, plan: Plan) -> Trained:
         if loss < best_loss or np.isnan(loss):
             best = [from_module(plan.model, s.module) for s in sites]
             best_loss, best_round = loss, round_
+        if on_round is not None:
+            on_round(round_ + 1)
     for site, weights in zip(sites, best, strict=True):
         load_weights(plan.model, site.module, weights)
     logits = [site.logits().numpy() for site in sites]

@@ -1,0 +1,209 @@
+"""From one repetition's logits to its rows: temperature, scores, quantiles, sets, metrics.
+
+Nothing that shapes a score sees a calibration or test label (design, rule 5.3): temperature and
+RAPS's constants come from validation nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedcover import conformal
+from fedcover.experiment.config import Config
+from fedcover.experiment.frames import sets_frame
+from fedcover.experiment.methods import Repetition
+from fedcover.federation.ledger import Ledger
+from fedcover.graphs.partition import boundary
+from fedcover.graphs.splits import Role, resplits
+
+DEGREES = ("0", "1", "2-3", "4-7", "8-15", "16+")
+POSITIONS = ("interior", "boundary")
+
+
+@dataclass
+class Evaluation:
+    """The rows of one method and seed, and what was chosen on validation nodes."""
+
+    results: list[dict[str, Any]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    sets: list[pl.DataFrame] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    temperature: float = 1.0
+    raps: conformal.RapsConstants | None = None
+
+
+class Judge:
+    """What all methods of one repetition are judged by: the same u, nodes and re-splits."""
+
+    def __init__(self, repetition: Repetition, config: Config) -> None:
+        graph, partition = repetition.graph, repetition.partition
+        self.repetition, self.config = repetition, config
+        self.y = graph.y.numpy()
+        self.pool = np.flatnonzero(repetition.roles >= Role.CALIB)
+        self.client = partition.client[self.pool]
+        rng = np.random.default_rng([repetition.seed, 0xC0F])
+        self.u = rng.random(len(self.y))
+        masks = resplits(repetition.roles, partition.client, config.resplits, rng)
+        self.is_calibration = masks[:, self.pool]
+        degree = np.bincount(graph.edge_index[0].numpy(), minlength=len(self.y))
+        degree -= np.bincount(partition.cut_edges[0], minlength=len(self.y))
+        bins = np.minimum(np.ceil(np.log2(degree + 1)).astype(np.int64), len(DEGREES) - 1)
+        self.groups = {
+            "client": self.client,
+            "class": self.y[self.pool],
+            "degree": bins[self.pool],
+            "position": boundary(graph, partition)[self.pool].astype(np.int64),
+        }
+        self.group_names: dict[str, Sequence[str]] = {
+            "client": partition.names,
+            "class": graph.label_names,
+            "degree": DEGREES,
+            "position": POSITIONS,
+        }
+
+    def by_client(self, role: Role, values: NDArray[Any]) -> list[NDArray[Any]]:
+        """The values of each client's nodes with this role; a client holds nothing else."""
+        nodes = np.flatnonzero(self.repetition.roles == role)
+        owner = self.repetition.partition.client[nodes]
+        nodes = nodes[np.argsort(owner, kind="stable")]
+        ends = np.cumsum(np.bincount(owner, minlength=self.repetition.partition.clients))
+        return np.split(values[nodes], ends[:-1])
+
+    def evaluate(self, logits: NDArray[np.float32], ledger: Ledger) -> Evaluation:
+        """Calibrate these logits (all nodes of the graph) and judge the sets."""
+        outcome = Evaluation()
+        outcome.temperature = self._temperature(logits, ledger)
+        probs = conformal.softmax(logits, outcome.temperature)
+        if any(conformal.SCORES[name].tuned for name in self.config.scores):
+            outcome.raps = conformal.converse(
+                conformal.raps_server(),
+                conformal.raps_client,
+                self._validation(probs, self.u),
+                kind="raps constants",
+                on_message=ledger.listener(),
+            )
+        accuracy = float(np.mean(probs[self.pool].argmax(axis=1) == self.y[self.pool]))
+        for name in self.config.scores:
+            scores = np.zeros(probs.shape, dtype=np.float32)
+            scores[self.pool] = conformal.score(
+                name, probs[self.pool], self.u[self.pool], outcome.raps
+            )
+            self._judge(name, scores, probs, accuracy, ledger, outcome)
+        return outcome
+
+    def _validation(self, *arrays: NDArray[Any]) -> list[Any]:
+        """Each client's validation nodes: first array, labels, further arrays."""
+        columns = [self.by_client(Role.VALID, a) for a in (arrays[0], self.y, *arrays[1:])]
+        return list(zip(*columns, strict=True))
+
+    def _temperature(self, logits: NDArray[np.float32], ledger: Ledger) -> float:
+        pairs = {
+            "pooled": (conformal.pooled_server, conformal.pooled_client),
+            "averaged": (conformal.averaged_server, conformal.averaged_client),
+        }
+        if self.config.temperature == "none":
+            return 1.0
+        server, client = pairs[self.config.temperature]
+        return conformal.converse(
+            server(),
+            client,
+            self._validation(logits),
+            kind="temperature",
+            on_message=ledger.listener(),
+        )
+
+    def _judge(
+        self,
+        name: str,
+        scores: NDArray[np.float32],
+        probs: NDArray[np.float64],
+        accuracy: float,
+        ledger: Ledger,
+        outcome: Evaluation,
+    ) -> None:
+        config, y = self.config, self.y
+        true = scores[np.arange(len(y)), y]
+        calibration = self.by_client(Role.CALIB, true)
+        if not config.empty_sets:
+            # The top label always belongs to the set, whatever q̂ is.
+            scores[np.arange(len(y)), probs.argmax(axis=1)] = -np.inf
+        test = np.flatnonzero(self.repetition.roles == Role.TEST)
+        for rule in config.quantiles:
+            q_hats = conformal.quantile_over_resplits(
+                rule,
+                true[self.pool],
+                self.client,
+                self.is_calibration,
+                config.alphas,
+                clients=self.repetition.partition.clients,
+            )
+            for a, alpha in enumerate(config.alphas):
+                threshold = conformal.calibrate(
+                    calibration, alpha, rule, on_message=ledger.listener()
+                )
+                if threshold.note:
+                    outcome.notes.append(f"score {name}, quantile {rule}: {threshold.note}")
+                judged = conformal.evaluate_resplits(
+                    scores[self.pool],
+                    y[self.pool],
+                    q_hats[:, a],
+                    ~self.is_calibration,
+                    self.groups,
+                )
+                key = {"score": name, "quantile": rule, "alpha": alpha}
+                outcome.results.append(
+                    {
+                        **key,
+                        "n_calibration": threshold.n_calibration,
+                        "n_test": len(test),
+                        "q_hat": threshold.q_hat,
+                        "coverage": judged.coverage,
+                        "set_size": judged.set_size,
+                        "singleton_rate": judged.singleton_rate,
+                        "empty_rate": judged.empty_rate,
+                        "min_client_coverage": judged.groups["client"].worst(),
+                        "class_coverage_gap": conformal.class_coverage_gap(
+                            judged.groups["class"], alpha
+                        ),
+                        "accuracy": accuracy,
+                    }
+                )
+                outcome.groups += [{**key, **row} for row in self._group_rows(judged)]
+                sets = conformal.prediction_sets(scores[test], threshold.q_hat)
+                outcome.sets.append(sets_frame(self.repetition, test, sets, key))
+
+    def _group_rows(self, judged: conformal.ResplitMetrics) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = [
+            {
+                "kind": "all",
+                "group": "all",
+                "n_test": judged.n_test,
+                "coverage": judged.coverage,
+                "coverage_sd": judged.coverage_sd,
+                "set_size": judged.set_size,
+                "set_size_sd": judged.set_size_sd,
+            }
+        ]
+        sizes = [str(size) for size in range(len(judged.by_size.n))]
+        kinds = [(kind, judged.groups[kind], self.group_names[kind]) for kind in self.groups]
+        for kind, metrics, names in [*kinds, ("size", judged.by_size, sizes)]:
+            rows += [
+                {
+                    "kind": kind,
+                    "group": names[i],
+                    "n_test": float(metrics.n[i]),
+                    "coverage": float(metrics.coverage[i]),
+                    "coverage_sd": None,
+                    "set_size": float(metrics.size[i]),
+                    "set_size_sd": None,
+                }
+                for i in range(len(metrics.n))
+                if metrics.n[i] > 0
+            ]
+        return rows

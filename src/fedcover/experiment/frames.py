@@ -1,0 +1,88 @@
+"""The tables of a run, with the columns that other programs rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedcover.experiment.methods import Repetition
+
+KEY = ("method", "score", "quantile", "alpha", "seed")
+
+RESULTS: dict[str, Any] = {
+    "dataset": pl.String,
+    "clients": pl.Int64,
+    "partition": pl.String,
+    "method": pl.String,
+    "model": pl.String,
+    "score": pl.String,
+    "quantile": pl.String,
+    "alpha": pl.Float64,
+    "seed": pl.Int64,
+    "n_calibration": pl.Int64,
+    "n_test": pl.Int64,
+    "q_hat": pl.Float64,
+    "coverage": pl.Float64,
+    "set_size": pl.Float64,
+    "singleton_rate": pl.Float64,
+    "empty_rate": pl.Float64,
+    "min_client_coverage": pl.Float64,
+    "class_coverage_gap": pl.Float64,
+    "accuracy": pl.Float64,
+    "train_seconds": pl.Float64,
+}
+
+GROUPS: dict[str, Any] = {
+    "method": pl.String,
+    "score": pl.String,
+    "quantile": pl.String,
+    "alpha": pl.Float64,
+    "seed": pl.Int64,
+    "kind": pl.String,
+    "group": pl.String,
+    "n_test": pl.Float64,
+    "coverage": pl.Float64,
+    "coverage_sd": pl.Float64,
+    "set_size": pl.Float64,
+    "set_size_sd": pl.Float64,
+}
+
+
+def frame(rows: Iterable[Mapping[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:
+    """Rows as a table with exactly these columns."""
+    return pl.DataFrame([dict(row) for row in rows], schema=schema)
+
+
+def sets_frame(
+    repetition: Repetition,
+    nodes: NDArray[np.int64],
+    sets: NDArray[np.bool_],
+    key: Mapping[str, Any],
+) -> pl.DataFrame:
+    """One row a test node: its set as label names, and whether the true label is in it."""
+    graph, partition = repetition.graph, repetition.partition
+    names = np.array(graph.label_names, dtype=object)
+    y = graph.y.numpy()[nodes]
+    ids = np.asarray(graph.node_ids)[nodes]
+    # Few different sets occur, so each is spelt out once and then looked up.
+    patterns, which = np.unique(np.packbits(sets, axis=1), axis=0, return_inverse=True)
+    members = np.unpackbits(patterns, axis=1, count=sets.shape[1]).astype(bool)
+    spelt = pl.Series("set", [names[row].tolist() for row in members], dtype=pl.List(pl.String))
+    return pl.DataFrame(
+        {
+            "node": pl.Series(ids).cast(pl.String),
+            "client": np.array(partition.names, dtype=object)[partition.client[nodes]].tolist(),
+            "label": names[y].tolist(),
+            "set": spelt.gather(which.ravel()),
+            "size": sets.sum(axis=1),
+            "covered": sets[np.arange(len(nodes)), y],
+        }
+    ).select(
+        *(pl.lit(value).alias(name) for name, value in key.items()),
+        pl.lit(repetition.seed).alias("seed"),
+        pl.all(),
+    )

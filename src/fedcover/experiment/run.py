@@ -1,0 +1,202 @@
+"""A run: configuration in, tidy tables out."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from torch_geometric.data import Data
+
+from fedcover import __version__
+from fedcover.experiment.config import Config
+from fedcover.experiment.evaluation import Evaluation, Judge
+from fedcover.experiment.frames import GROUPS, KEY, RESULTS, frame
+from fedcover.experiment.methods import METHODS, Repetition
+from fedcover.experiment.store import write_run
+from fedcover.federation import Engine, InProcess, Plan
+from fedcover.federation.ledger import Ledger
+from fedcover.graphs.partition import partition
+from fedcover.graphs.splits import split
+from fedcover.graphs.statistics import describe
+
+Progress = Callable[[str, int, int], None]
+"""Called as ``progress(stage, done, total)``."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything a run found out."""
+
+    config: Config
+    results: pl.DataFrame  # one row for each method, score, quantile, alpha, seed
+    groups: pl.DataFrame  # the same by client, class, degree, position, set size
+    sets: pl.DataFrame  # one row for each test node besides
+    info: dict[str, Any]  # what run.json holds
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the run folder; it is whole or absent."""
+        return write_run(
+            Path(folder),
+            results=self.results,
+            groups=self.groups,
+            sets=self.sets,
+            info=self.info,
+        )
+
+
+def run(
+    graph: Data,
+    config: Config | None = None,
+    *,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Cut the graph, train every method on every seed, calibrate, and judge the sets."""
+    config = config or Config()
+    engine = engine or InProcess()
+    report = progress or (lambda stage, done, total: None)
+    clock = _Clock()
+
+    report("partition", 0, config.seeds)
+    repetitions = [_repetition(graph, config, seed) for seed in config.seed_range]
+    judges = [Judge(repetition, config) for repetition in repetitions]
+    clock.stop("partition")
+
+    results: list[dict[str, Any]] = []
+    groups: list[dict[str, Any]] = []
+    sets: list[pl.DataFrame] = []
+    chosen: dict[str, Any] = {}
+    sent: dict[str, Any] = {}
+    notes: dict[str, None] = {}
+    for name in config.methods:
+        method = METHODS[name]
+        plan = _plan(config, len(graph.label_names), method.average)
+        trained = engine.train(
+            [method.federation(r) for r in repetitions],
+            plan,
+            on_round=lambda done, name=name: report(f"train {name}", done, config.rounds),
+        )
+        clock.stop(f"train {name}")
+        evaluations: list[Evaluation] = []
+        for done, (repetition, judge, model) in enumerate(
+            zip(repetitions, judges, trained, strict=True)
+        ):
+            report(f"calibrate {name}", done, config.seeds)
+            ledger = Ledger()
+            ledger.record_training(
+                model.weights[0], len(model.weights), config.rounds, method.average
+            )
+            evaluation = judge.evaluate(method.logits(repetition, model), ledger)
+            evaluations.append(evaluation)
+            own = {"method": name, "seed": repetition.seed}
+            results += [
+                {
+                    "dataset": graph.name,
+                    "clients": repetition.partition.clients,
+                    "partition": config.partition,
+                    "model": config.model,
+                    **own,
+                    **row,
+                    "train_seconds": round(model.seconds, 4),
+                }
+                for row in evaluation.results
+            ]
+            groups += [{**own, **row} for row in evaluation.groups]
+            sets += [f.select(pl.lit(name).alias("method"), pl.all()) for f in evaluation.sets]
+            notes |= dict.fromkeys(f"{name}, seed {repetition.seed}, {n}" for n in evaluation.notes)
+            if method.federated:
+                sent.setdefault(name, []).append(ledger.totals())
+        clock.stop(f"calibrate {name}")
+        report(f"calibrate {name}", config.seeds, config.seeds)
+        chosen[name] = {
+            "best_round": [model.best_round + 1 for model in trained],
+            "temperature": [e.temperature for e in evaluations],
+            "raps": [e.raps._asdict() if e.raps else None for e in evaluations],
+        }
+    return Run(
+        config,
+        frame(results, RESULTS),
+        frame(groups, GROUPS),
+        pl.concat(sets).select(*KEY, pl.exclude(KEY)),
+        {
+            "fedcover": __version__,
+            "graph": {"name": graph.name, **asdict(describe(graph))},
+            "config": asdict(config),
+            "seeds": list(config.seed_range),
+            "cut_edges": [r.partition.cut_edges.shape[1] for r in repetitions],
+            "chosen_on_validation": chosen,
+            "bytes_by_kind": sent,
+            "notes": list(notes),
+            "seconds": clock.stages,
+            "versions": _versions(),
+            "hardware": _hardware(),
+        },
+    )
+
+
+class _Clock:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+        self.stages: dict[str, float] = {}
+
+    def stop(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.stages[stage] = round(now - self._last, 3)
+        self._last = now
+
+
+def _repetition(graph: Data, config: Config, seed: int) -> Repetition:
+    parts = partition(graph, config.clients, config.partition, seed)
+    roles = split(
+        parts.client,
+        np.random.default_rng([seed, 0x5917]),
+        train=config.train,
+        valid=config.valid,
+        given=graph.split.numpy() if "split" in graph else None,
+        names=parts.names,
+    )
+    return Repetition(graph, parts, roles, seed)
+
+
+def _plan(config: Config, classes: int, average: bool) -> Plan:
+    return Plan(
+        model=config.model,
+        classes=classes,
+        hidden=config.hidden,
+        dropout=config.dropout,
+        lr=config.lr,
+        rounds=config.rounds,
+        local_epochs=config.local_epochs,
+        batch_size=config.batch_size,
+        average=average,
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("numpy", "scipy", "torch", "torch_geometric", "pymetis", "polars"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _hardware() -> dict[str, Any]:
+    return {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,71 @@
+"""A run folder on disk: written beside and renamed, so that it is whole or absent."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedcover.errors import DataError, UsageError
+
+MARK = "run.json"
+
+
+def check_target(folder: Path) -> None:
+    """Refuse, before any work, a folder that could not be written or holds something else."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; a run needs a folder of its own.")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
+        raise UsageError(f"{folder} exists and is not a run folder; choose another with --out.")
+    for parent in folder.absolute().parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise UsageError(f"{parent} is a file; {folder} cannot be made in it.")
+            break
+
+
+def write_run(
+    folder: Path,
+    *,
+    results: pl.DataFrame,
+    groups: pl.DataFrame,
+    sets: pl.DataFrame,
+    info: dict[str, Any],
+) -> Path:
+    """Write all files into a neighbour, then put it in place of an earlier run."""
+    check_target(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written: {error.strerror}.") from error
+    try:
+        beside.chmod(0o755)
+        results.write_csv(beside / "results.csv")
+        groups.write_csv(beside / "groups.csv")
+        sets.write_parquet(beside / "sets.parquet")
+        (beside / MARK).write_text(json.dumps(_plain(info), indent=2) + "\n")
+        if folder.exists():
+            shutil.rmtree(folder)
+        beside.rename(folder)
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity: it is spelt out."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

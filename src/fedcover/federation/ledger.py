@@ -1,0 +1,78 @@
+"""What left each client and what reached it: kind, shape and bytes of every message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fedcover.conformal.protocol import Direction, Listener, Message
+from fedcover.models import Weights
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One array of one message; "up" left the client, "down" reached it."""
+
+    kind: str
+    direction: Direction
+    client: int
+    round: int
+    shape: tuple[int, ...]
+    bytes: int
+
+
+class Ledger:
+    """The account of one repetition of one method."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def record(
+        self,
+        kind: str,
+        direction: Direction,
+        client: int,
+        round_: int,
+        shape: tuple[int, ...],
+        bytes_: int,
+    ) -> None:
+        """Write down one array that travelled."""
+        self.entries.append(Entry(kind, direction, client, round_, shape, bytes_))
+
+    def record_training(self, weights: Weights, clients: int, rounds: int, average: bool) -> None:
+        """FedAvg's messages: weights down and up each round, and each client's validation loss.
+
+        Without averaging only the losses are sent: they choose the common best round.
+        """
+        for round_ in range(rounds):
+            for client in range(clients):
+                if average:
+                    for tensor in weights.tensors():
+                        size = tensor.numel() * tensor.element_size()
+                        self.record("weights", "down", client, round_, tuple(tensor.shape), size)
+                        self.record("weights", "up", client, round_, tuple(tensor.shape), size)
+                self.record("validation loss", "up", client, round_, (2,), 16)
+
+    def listener(self) -> Listener:
+        """For :func:`fedcover.conformal.converse`: its messages, numbered by round."""
+        rounds: Counter[tuple[str, int, str]] = Counter()
+
+        def listen(direction: Direction, client: int, kind: str, message: Message) -> None:
+            round_ = rounds[direction, client, kind]
+            rounds[direction, client, kind] += 1
+            for array in message.values():
+                self.record(kind, direction, client, round_, array.shape, array.nbytes)
+
+        return listen
+
+    def totals(self) -> dict[str, dict[str, int]]:
+        """Bytes by kind and direction, summed over clients and rounds."""
+        totals: dict[str, dict[str, int]] = {}
+        for entry in self.entries:
+            kind = totals.setdefault(entry.kind, {"up": 0, "down": 0})
+            kind[entry.direction] += entry.bytes
+        return totals
