@@ -24,8 +24,8 @@ class GroupMetrics:
     coverage: NDArray[np.float64]
     size: NDArray[np.float64]
 
-    def worst(self, min_nodes: float = 1) -> float:
-        """Return the lowest coverage among the groups with at least ``min_nodes`` nodes."""
+    def worst(self, min_nodes: float = 0) -> float:
+        """Return the lowest coverage among the groups with nodes, at least ``min_nodes`` of them."""
         eligible = self.coverage[(self.n >= min_nodes) & ~np.isnan(self.coverage)]
         return float(eligible.min()) if eligible.size else float("nan")
 

@@ -1,0 +1,225 @@
+"""The command line: a thin layer over the public Python calls."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedcover import __version__
+from fedcover.errors import FedcoverError, UsageError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Prediction sets for federated graphs, with a coverage guarantee that holds.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="The named graphs: list, show, fetch, cuts.")
+app.add_typer(data_app, name="data")
+
+Data = Annotated[
+    str | None,
+    typer.Option("--data", metavar="DIR", help="Folder with raw files, laid out as PyG does."),
+]
+
+
+def main() -> None:
+    """Entry point: one sentence on stderr for what a user can mend, and the right exit status."""
+    try:
+        app()
+    except FedcoverError as error:
+        print(f"fedcover: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        print("fedcover: interrupted; nothing was written.", file=sys.stderr)
+        sys.exit(130)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"fedcover {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[  # noqa: ARG001 (typer calls _version)
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    graph: Annotated[
+        str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
+    ],
+    clients: Annotated[
+        int | None, typer.Option(metavar="K", help="Number of clients [default: 10].")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Of loc, fed, central; separated by commas.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="gcn or sage.")] = None,
+    scores: Annotated[str | None, typer.Option(help="Of aps, aps-det, raps, lac.")] = None,
+    quantiles: Annotated[
+        str | None, typer.Option(help="Of exact, average, tdigest; only exact has a guarantee.")
+    ] = None,
+    alphas: Annotated[
+        str | None, typer.Option(help="Levels of error, e.g. 0.05,0.1,0.2.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="Repetitions.")] = None,
+    first_seed: Annotated[int | None, typer.Option(help="Seed of the first one.")] = None,
+    preset: Annotated[str, typer.Option(help="default, or paper (as published).")] = "default",
+    rounds: Annotated[int | None, typer.Option(metavar="R", help="Rounds of averaging.")] = None,
+    local_epochs: Annotated[
+        int | None, typer.Option(metavar="E", help="Epochs at a client in each round.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="B", help="Training nodes a step; 0 for all at once.")
+    ] = None,
+    hidden: Annotated[int | None, typer.Option(metavar="H", help="Hidden units.")] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="metis, louvain, random or given (the client column).")
+    ] = None,
+    resplits: Annotated[
+        int | None, typer.Option(help="Calibration/test re-splits that coverage is judged on.")
+    ] = None,
+    no_empty_sets: Annotated[
+        bool, typer.Option("--no-empty-sets", help="Add the top label to every set.")
+    ] = False,
+    data: Data = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Run folder [default: runs/GRAPH-K].")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads for training.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")] = False,
+) -> None:
+    """Train, calibrate and judge prediction sets; write a run folder.
+
+    Example: fedcover run cora --clients 10 --methods loc,fed,central --alphas 0.05,0.1,0.2
+    """
+    from fedcover import display
+    from fedcover.experiment import Config
+    from fedcover.experiment import run as run_experiment
+    from fedcover.experiment.store import check_target
+    from fedcover.graphs import load
+
+    config = Config.preset(
+        preset,
+        clients=clients,
+        methods=_words("methods", methods),
+        model=model,
+        scores=_words("scores", scores),
+        quantiles=_words("quantiles", quantiles),
+        alphas=_numbers("alphas", alphas),
+        seeds=seeds,
+        first_seed=first_seed,
+        rounds=rounds,
+        local_epochs=local_epochs,
+        batch_size=batch_size,
+        hidden=hidden,
+        partition=partition,
+        resplits=resplits,
+        empty_sets=False if no_empty_sets else None,
+    )
+    began = time.perf_counter()
+    if out is not None:
+        check_target(out)
+    loaded = load(graph, data)
+    folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
+    check_target(folder)
+    _use_threads(threads)
+    with display.progress(quiet) as progress:
+        finished = run_experiment(loaded, config, progress=progress)
+    finished.save(folder)
+    for note in finished.info["notes"]:
+        print(f"fedcover: note: {note}", file=sys.stderr)
+    if not quiet:
+        display.summary(Console(), finished)
+        seconds = time.perf_counter() - began
+        print(f"\n{folder}: results.csv, groups.csv, sets.parquet, run.json ({seconds:.1f} s)")
+
+
+@data_app.command("list")
+def data_list(data: Data = None) -> None:
+    """Name every graph, where it would come from, and its published statistics."""
+    from fedcover import display
+    from fedcover.graphs.statistics import list_rows
+
+    display.datasets(Console(), list_rows(data))
+
+
+@data_app.command("show")
+def data_show(
+    graph: Annotated[str, typer.Argument(metavar="NAME")],
+    data: Data = None,
+) -> None:
+    """Print one graph's statistics beside the published ones."""
+    from fedcover import display
+    from fedcover.graphs.statistics import show_rows
+
+    display.graph(Console(), show_rows(graph, data))
+
+
+@data_app.command("fetch")
+def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+    """Download one graph's raw files into the cache."""
+    from fedcover.graphs import fetch
+
+    where = fetch(name)
+    print(f"{name}: {where}" if where else f"{name} is part of the package.")
+
+
+@data_app.command("cuts")
+def data_cuts(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME...]", help="cora, citeseer [default: both].")
+    ] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", help="METIS seeds to average over.")] = 5,
+    data: Data = None,
+) -> None:
+    """Count the edges that the partition cuts, beside the paper's missing edges."""
+    from fedcover import display
+    from fedcover.graphs.statistics import missing_edges_rows
+
+    if seeds < 1:
+        raise UsageError(f"--seeds is {seeds}; it must be a whole number of 1 or more.")
+    display.cuts(Console(), missing_edges_rows(data, range(seeds), names))
+
+
+def _words(option: str, text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    words = tuple(word.strip() for word in text.split(","))
+    if not all(words):
+        raise UsageError(f"--{option} is {text!r}; give words separated by single commas.")
+    return words
+
+
+def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
+    words = _words(option, text)
+    if words is None:
+        return None
+    try:
+        return tuple(float(word) for word in words)
+    except ValueError:
+        raise UsageError(
+            f"--{option} is {text!r}; give numbers separated by single commas."
+        ) from None
+
+
+def _use_threads(threads: int | None) -> None:
+    import torch
+
+    if threads is not None:
+        if threads < 1:
+            raise UsageError(f"threads is {threads}; it must be a whole number of 1 or more.")
+        torch.set_num_threads(threads)

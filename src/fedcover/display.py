@@ -1,0 +1,160 @@
+"""What a terminal shows: progress on stderr, tables on stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import polars as pl
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedcover.conformal import RULES
+from fedcover.experiment.run import Progress as ProgressCall
+from fedcover.experiment.run import Run
+from fedcover.experiment.summary import STANDARD_ERRORS, summarise
+from fedcover.graphs.catalogue import GraphStats
+from fedcover.graphs.statistics import DatasetRow, GraphRow, MissingEdgesRow
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[ProgressCall | None]:
+    """A bar on a terminal, one line a stage elsewhere, nothing when quiet."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _bar() as bar:
+            tasks: dict[str, int] = {}
+
+            def show(stage: str, done: int, total: int) -> None:
+                if stage not in tasks:
+                    tasks[stage] = bar.add_task(stage, total=total)
+                bar.update(tasks[stage], completed=done)  # type: ignore[arg-type]
+
+            yield show
+    else:
+        seen: set[str] = set()
+
+        def say(stage: str, _done: int, total: int) -> None:
+            if stage not in seen:
+                seen.add(stage)
+                print(f"{stage} ({total} steps)", file=sys.stderr, flush=True)
+
+        yield say
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description:<18}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
+def summary(console: Console, finished: Run) -> None:
+    """Methods × levels for each score and quantile rule: set size, its spread, and coverage."""
+    config = finished.config
+    table = summarise(finished.results, finished.groups, config.resplits)
+    marked = False
+    for score in config.scores:
+        for rule in config.quantiles:
+            part = table.filter((pl.col("score") == score) & (pl.col("quantile") == rule))
+            console.print(_levels(part, config.alphas, _title(finished, score, rule)))
+            marked |= bool(part["below"].any())
+    console.print(
+        f"size ± sd over {config.seeds} seed{'s' * (config.seeds > 1)}; in brackets the coverage, "
+        f"mean over seeds and {config.resplits} re-splits.",
+        highlight=False,
+    )
+    if marked:
+        console.print(
+            f"▼ coverage lies below its level by more than {STANDARD_ERRORS} standard errors.",
+            highlight=False,
+        )
+
+
+def _title(finished: Run, score: str, rule: str) -> str:
+    clients = finished.results["clients"][0]
+    promise = "" if RULES[rule].guarantee else " (no guarantee)"
+    name, model = finished.info["graph"]["name"], finished.config.model
+    return f"{name}, {clients} clients, {model}, score {score}, quantile {rule}{promise}"
+
+
+def _levels(part: pl.DataFrame, alphas: Sequence[float], title: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("method")
+    for alpha in alphas:
+        table.add_column(f"{1 - alpha:.4g}", justify="right")
+    table.add_column("accuracy", justify="right")
+    for method in part["method"].unique(maintain_order=True):
+        own = part.filter(pl.col("method") == method)
+        cells = [
+            _cell(own.row(by_predicate=pl.col("alpha") == alpha, named=True)) for alpha in alphas
+        ]
+        table.add_row(method, *cells, f"{own['accuracy'][0]:.3f}")
+    return table
+
+
+def _cell(row: dict[str, float]) -> str:
+    spread = "" if row["set_size_sd"] is None else f" ± {row['set_size_sd']:.2f}"
+    return f"{row['set_size']:.2f}{spread} ({row['coverage']:.3f}{'▼' if row['below'] else ''})"
+
+
+def datasets(console: Console, rows: Sequence[DatasetRow]) -> None:
+    """The named graphs, ours beside the published statistics."""
+    table = Table(title="largest connected component | as published", title_justify="left")
+    for heading in ("name", "where", "nodes", "edges", "features", "labels"):
+        table.add_column(heading, justify="left" if heading in ("name", "where") else "right")
+    for row in rows:
+        pairs = zip(_numbers(row.ours), _numbers(row.published), strict=True)
+        table.add_row(row.name, row.place, *(f"{ours} | {paper}" for ours, paper in pairs))
+    console.print(table)
+    _notes(console, [(row.name, row.note) for row in rows])
+
+
+def graph(console: Console, rows: Sequence[GraphRow]) -> None:
+    """One graph: whole, largest component, as published."""
+    table = Table()
+    for heading in ("", "nodes", "edges", "features", "labels"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for row in rows:
+        table.add_row(row.what, *_numbers(row.stats))
+    console.print(table)
+    _notes(console, [(row.what, row.note) for row in rows])
+
+
+def cuts(console: Console, rows: Sequence[MissingEdgesRow]) -> None:
+    """The paper's table of missing edges beside ours."""
+    table = Table(title="missing edges: mean (lowest-highest) over seeds", title_justify="left")
+    for heading in ("graph", "edges", "K", "missing", "%", "paper", "paper %"):
+        table.add_column(heading, justify="left" if heading == "graph" else "right")
+    for row in rows:
+        ours, paper = row.ours, row.published
+        table.add_row(
+            row.name,
+            f"{ours.edges:,}",
+            str(row.clients),
+            f"{ours.missing:,.0f} ({row.lowest:,}-{row.highest:,})",
+            f"{ours.percent:.2f}",
+            f"{paper.missing:,.0f}",
+            f"{paper.percent:.2f}",
+        )
+    console.print(table)
+
+
+def _numbers(stats: GraphStats | None) -> list[str]:
+    if stats is None:
+        return ["-"] * 4
+    values = (stats.nodes, stats.edges, stats.features, stats.labels)
+    return [f"{value:,}" for value in values]
+
+
+def _notes(console: Console, notes: Sequence[tuple[str, str]]) -> None:
+    for name, note in notes:
+        if note:
+            console.print(f"{name}: {note}", highlight=False)

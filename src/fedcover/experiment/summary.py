@@ -1,0 +1,34 @@
+"""A run in few lines: set size and coverage by method and level, honest about the error."""
+
+from __future__ import annotations
+
+import polars as pl
+
+CELL = ("score", "quantile", "method", "alpha")
+STANDARD_ERRORS = 3
+
+
+def summarise(results: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> pl.DataFrame:
+    """Mean over seeds for each score, quantile, method and level.
+
+    ``set_size_sd`` is the spread over seeds. ``coverage_se`` is the standard error of the mean
+    coverage over seeds and re-splits: given the trained models, only the re-splits are random.
+    ``below``: coverage lies under 1 − alpha by more than three of these errors.
+    """
+    spread = groups.filter(pl.col("kind") == "all").select(*CELL, "seed", "coverage_sd")
+    error = (pl.col("coverage_sd") ** 2 / resplits).sum().sqrt() / pl.len()
+    short = (1 - pl.col("alpha")) - pl.col("coverage")
+    return (
+        results.join(spread, on=[*CELL, "seed"])
+        .group_by(CELL, maintain_order=True)
+        .agg(
+            pl.col("set_size").mean(),
+            pl.col("set_size").std().alias("set_size_sd"),
+            pl.col("coverage").mean(),
+            error.alias("coverage_se"),
+            pl.col("min_client_coverage").mean(),
+            pl.col("accuracy").mean(),
+            pl.len().alias("seeds"),
+        )
+        .with_columns((short > STANDARD_ERRORS * pl.col("coverage_se")).alias("below"))
+    )
