@@ -94,7 +94,7 @@ def test_a_group_counts_only_where_it_has_test_nodes():
     result = evaluate_resplits(scores, labels, [0.5, 0.05], is_test, groups).groups["client"]
     np.testing.assert_array_equal(result.n, [1.0, 0.5])
     np.testing.assert_array_equal(result.coverage, [0.5, 0.0])
-    assert result.worst(min_nodes=0) == 0.0
+    assert result.worst() == 0.0
 
 
 def test_chunks_of_nodes_add_up(monkeypatch):

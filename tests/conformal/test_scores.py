@@ -123,8 +123,17 @@ def test_sets_are_nested_in_alpha(case):
 
 
 def test_equal_probabilities_rank_by_index():
-    uniform = np.full((1, 4), 0.25)
-    np.testing.assert_array_equal(aps_det(uniform), [[0.25, 0.5, 0.75, 1.0]])
+    # Two values in turn, many labels: an unstable sort would keep the order of a short row.
+    twos = np.tile([1.0, 3.0], 32)[None, :] / 128
+    expected = np.empty(64)
+    expected[1::2] = np.arange(1, 33) * 3 / 128
+    expected[0::2] = (96 + np.arange(1, 33)) / 128
+    np.testing.assert_array_equal(aps_det(twos), [expected])
+
+
+def test_rows_that_sum_to_nearly_one_are_taken_as_shares():
+    probs = np.array([[0.5, 0.4995], [0.25, 0.7505]])
+    np.testing.assert_array_equal(aps_det(probs).max(axis=1), [1.0, 1.0])
 
 
 def test_no_nodes_no_scores():

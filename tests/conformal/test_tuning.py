@@ -77,6 +77,13 @@ def test_only_integer_counts_leave_a_client():
     assert [set(message) for message in up] == [{"counts"}] * 8 + [{"labels_kept"}] * 2
 
 
+def test_a_handful_of_nodes_is_enough_to_choose():
+    probs = np.array([[0.5, 0.5, 0.0, 0.0, 0.0], [0.4, 0.15, 0.15, 0.15, 0.15]])
+    labels, u = np.array([1, 0]), np.array([0.1, 0.1])
+    grid = [RapsConstants(0.0, 1), RapsConstants(0.5, 2)]  # 5 labels kept, or 2
+    assert choose_raps(probs, labels, u, grid=grid) == grid[1]
+
+
 def test_without_validation_nodes_it_is_plain_aps():
     assert choose_raps(*validation_nodes(0, 0)) == RapsConstants(0.0, 1)
 

@@ -25,7 +25,7 @@ class GroupMetrics:
     size: NDArray[np.float64]
 
     def worst(self, min_nodes: float = 0) -> float:
-        """Return the lowest coverage among the groups with nodes, at least ``min_nodes`` of them."""
+        """Return the lowest coverage among the groups with nodes, and ``min_nodes`` at least."""
         eligible = self.coverage[(self.n >= min_nodes) & ~np.isnan(self.coverage)]
         return float(eligible.min()) if eligible.size else float("nan")
 
