@@ -1,5 +1,8 @@
+import itertools
+
 import networkx
 import numpy as np
+import pymetis
 import pytest
 import torch
 
@@ -61,6 +64,17 @@ def test_metis_cuts_little_and_balances(cora):
     assert np.ptp(np.bincount(random.client)) <= 1
 
 
+def test_metis_is_k_way_also_for_few_clients(cora):
+    source, target = cora.edge_index.numpy()
+    adjacency = pymetis.CSRAdjacency(np.searchsorted(source, np.arange(2486)), target)
+    k_way, bisection = (
+        pymetis.part_graph(5, adjacency, recursive=recursive, options=pymetis.Options(seed=8))
+        for recursive in (False, True)
+    )
+    assert k_way.edge_cuts != bisection.edge_cuts
+    assert partition(cora, 5, seed=7).cut_edges.shape[1] == 2 * k_way.edge_cuts
+
+
 def test_metis_finds_the_bridge(two_triangles):
     division = partition(two_triangles, 2)
     assert edge_set(division.cut_edges) == {(2, 3), (3, 2)}
@@ -73,6 +87,15 @@ def test_louvain_never_divides_a_community(cora):
     whole = networkx.from_scipy_sparse_array(networkx.to_scipy_sparse_array(whole, range(2485)))
     for community in networkx.community.louvain_communities(whole, seed=3):
         assert len(set(division.client[list(community)])) == 1
+
+
+def test_louvain_packs_the_largest_first(make_graph):
+    sizes, edges, first = [3, 7, 4, 5], [], 0
+    for size in sizes:  # cliques, each a community
+        edges += itertools.combinations(range(first, first + size), 2)
+        first += size
+    division = partition(make_graph(19, edges), 2, "louvain")
+    assert division.client.tolist() == [0] * 3 + [0] * 7 + [1] * 4 + [1] * 5
 
 
 def test_client_graphs_by_hand(with_clients):

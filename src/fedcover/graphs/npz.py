@@ -65,7 +65,6 @@ class _Reader:
         y, label_names = self.classes(labels)
         if len(np.unique(y)) < 2:
             self.refuse("labels", f"has the same value, {label_names[y[0]]!r}, for every node")
-        adjacency.eliminate_zeros()
         return assemble(
             x,
             np.stack(adjacency.nonzero()),
