@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fedcover import __version__
 from fedcover.errors import FedcoverError, UsageError
@@ -143,7 +142,7 @@ def run(
     for note in finished.info["notes"]:
         print(f"fedcover: note: {note}", file=sys.stderr)
     if not quiet:
-        display.summary(Console(), finished)
+        display.summary(display.console(), finished)
         seconds = time.perf_counter() - began
         print(f"\n{folder}: results.csv, groups.csv, sets.parquet, run.json ({seconds:.1f} s)")
 
@@ -154,7 +153,7 @@ def data_list(data: Data = None) -> None:
     from fedcover import display
     from fedcover.graphs.statistics import list_rows
 
-    display.datasets(Console(), list_rows(data))
+    display.datasets(display.console(), list_rows(data))
 
 
 @data_app.command("show")
@@ -166,7 +165,7 @@ def data_show(
     from fedcover import display
     from fedcover.graphs.statistics import show_rows
 
-    display.graph(Console(), show_rows(graph, data))
+    display.graph(display.console(), show_rows(graph, data))
 
 
 @data_app.command("fetch")
@@ -192,7 +191,7 @@ def data_cuts(
 
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; it must be a whole number of 1 or more.")
-    display.cuts(Console(), missing_edges_rows(data, range(seeds), names))
+    display.cuts(display.console(), missing_edges_rows(data, range(seeds), names))
 
 
 def _words(option: str, text: str | None) -> tuple[str, ...] | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import polars as pl
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -17,6 +18,11 @@ from fedcover.experiment.run import Run
 from fedcover.experiment.summary import STANDARD_ERRORS, summarise
 from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.statistics import DatasetRow, GraphRow, MissingEdgesRow
+
+
+def console() -> Console:
+    """Standard output; a pipe is given room for the widest table."""
+    return Console() if sys.stdout.isatty() else Console(width=110)
 
 
 @contextmanager
@@ -59,50 +65,44 @@ def _bar() -> Progress:
 def summary(console: Console, finished: Run) -> None:
     """Methods × levels for each score and quantile rule: set size, its spread, and coverage."""
     config = finished.config
-    table = summarise(finished.results, finished.groups, config.resplits)
-    marked = False
-    for score in config.scores:
-        for rule in config.quantiles:
-            part = table.filter((pl.col("score") == score) & (pl.col("quantile") == rule))
-            console.print(_levels(part, config.alphas, _title(finished, score, rule)))
-            marked |= bool(part["below"].any())
-    console.print(
-        f"size ± sd over {config.seeds} seed{'s' * (config.seeds > 1)}; in brackets the coverage, "
-        f"mean over seeds and {config.resplits} re-splits.",
-        highlight=False,
+    rows = summarise(finished.results, finished.groups, config.resplits)
+    clients, name = finished.results["clients"][0], finished.info["graph"]["name"]
+    table = Table(
+        title=f"{name}, {clients} clients, {config.model}: labels in a set, and their coverage",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
     )
-    if marked:
-        console.print(
-            f"▼ coverage lies below its level by more than {STANDARD_ERRORS} standard errors.",
-            highlight=False,
-        )
-
-
-def _title(finished: Run, score: str, rule: str) -> str:
-    clients = finished.results["clients"][0]
-    promise = "" if RULES[rule].guarantee else " (no guarantee)"
-    name, model = finished.info["graph"]["name"], finished.config.model
-    return f"{name}, {clients} clients, {model}, score {score}, quantile {rule}{promise}"
-
-
-def _levels(part: pl.DataFrame, alphas: Sequence[float], title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("method")
-    for alpha in alphas:
+    for heading in ("score", "quantile", "method"):
+        table.add_column(heading)
+    for alpha in config.alphas:
         table.add_column(f"{1 - alpha:.4g}", justify="right")
+        table.add_column("covers", justify="left")
     table.add_column("accuracy", justify="right")
-    for method in part["method"].unique(maintain_order=True):
-        own = part.filter(pl.col("method") == method)
-        cells = [
-            _cell(own.row(by_predicate=pl.col("alpha") == alpha, named=True)) for alpha in alphas
-        ]
-        table.add_row(method, *cells, f"{own['accuracy'][0]:.3f}")
-    return table
+    for (score, rule), block in rows.group_by("score", "quantile", maintain_order=True):
+        for method in config.methods:
+            own = block.filter(pl.col("method") == method)
+            cells = [
+                text
+                for alpha in config.alphas
+                for text in _cells(own.row(by_predicate=pl.col("alpha") == alpha, named=True))
+            ]
+            table.add_row(str(score), str(rule), method, *cells, f"{own['accuracy'][0]:.3f}")
+        table.add_section()
+    console.print(table)
+    lines = [
+        f"Size: mean ± sd over {config.seeds} seeds. Coverage: mean over seeds and "
+        f"{config.resplits} calibration/test re-splits.",
+    ]
+    if rows["below"].any():
+        lines.append(f"▼ covers less than its level, by more than {STANDARD_ERRORS} standard errors.")
+    if not all(RULES[rule].guarantee for rule in config.quantiles):
+        lines.append("Only the quantile 'exact' has a guarantee.")
+    console.print("\n".join(lines), highlight=False)
 
 
-def _cell(row: dict[str, float]) -> str:
+def _cells(row: dict[str, float]) -> tuple[str, str]:
     spread = "" if row["set_size_sd"] is None else f" ± {row['set_size_sd']:.2f}"
-    return f"{row['set_size']:.2f}{spread} ({row['coverage']:.3f}{'▼' if row['below'] else ''})"
+    return f"{row['set_size']:.2f}{spread}", f"{row['coverage']:.3f}{'▼' if row['below'] else ''}"
 
 
 def datasets(console: Console, rows: Sequence[DatasetRow]) -> None:

@@ -33,7 +33,7 @@ class Block:
 
 
 class Layout:
-    """Where each client's rows stand; blocks waste at most about half of their rows."""
+    """Where each client's rows stand; at most about a fifth of a block is padding."""
 
     def __init__(self, counts: Index) -> None:
         self.blocks: list[Block] = []
@@ -43,7 +43,7 @@ class Layout:
             stop, width, filled = start, 1, 0
             while stop < clients:
                 wider, fuller = max(width, int(counts[stop])), filled + int(counts[stop])
-                if stop > start and (stop + 1 - start) * wider > 2 * fuller + 64:
+                if stop > start and (stop + 1 - start) * wider > 1.25 * fuller + 64:
                     break
                 stop, width, filled = stop + 1, wider, fuller
             self.blocks.append(Block(start, stop, width, self.rows))

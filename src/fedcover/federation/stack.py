@@ -14,7 +14,7 @@ from fedcover.federation.first_layer import DenseFirst, SparseFirst
 from fedcover.federation.layout import Index
 from fedcover.models.gnn import operators, propagation
 
-DENSE_FROM = 0.08  # share of non-zero features from which the dense first layer is faster
+DENSE_FROM = 0.2  # share of non-zero features from which the dense first layer is faster
 
 
 @dataclass

@@ -1,0 +1,44 @@
+# The two commands: `make run` and `make test`. Each makes .venv on first use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: run test bench validity lint format clean
+
+run: $(VENV)/.run
+	$(BIN)/fedcover run cora --clients 10 --methods loc,fed,central --seeds 5 --alphas 0.05,0.1,0.2
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Speed, as ratios measured in one run (minutes).
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/speed.py
+
+# Coverage against its exact band on all four graphs (minutes; needs FEDCOVER_DATA).
+validity: $(VENV)/.dev
+	$(BIN)/python benchmarks/validity.py
+
+clean:
+	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/.run

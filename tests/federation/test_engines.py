@@ -1,0 +1,121 @@
+"""The contract of an engine: all of them compute the same training, to the last digits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedcover.federation import InProcess, Plan, Reference, Trained
+
+EXACT = Plan("gcn", 3, hidden=8, dropout=0.0, rounds=5, local_epochs=3, dtype=torch.float64)
+
+
+def largest_difference(ours: Trained, theirs: Trained) -> float:
+    pairs = [
+        (a, b)
+        for mine, other in zip(ours.weights, theirs.weights, strict=True)
+        for a, b in zip(mine.tensors(), other.tensors(), strict=True)
+    ]
+    weights = max(float((a - b).abs().max()) for a, b in pairs)
+    logits = max(
+        float(np.abs(a - b).max()) for a, b in zip(ours.logits, theirs.logits, strict=True)
+    )
+    return max(weights, logits)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("clients", [1, 3, 10])
+@pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
+@pytest.mark.parametrize("density", [0.05, 0.9], ids=["sparse", "dense"])
+@pytest.mark.parametrize("batch_size", [None, 4], ids=["full", "batches"])
+def test_one_program_equals_one_after_another(
+    make_federation, model, clients, average, density, batch_size
+):
+    federation = make_federation(clients, density)
+    plan = replace(EXACT, model=model, average=average, batch_size=batch_size)
+    (ours,), (theirs,) = (engine.train([federation], plan) for engine in (InProcess(), Reference()))
+    assert largest_difference(ours, theirs) < 1e-9
+    assert ours.best_round == theirs.best_round
+    np.testing.assert_allclose(ours.valid_loss, theirs.valid_loss, rtol=1e-9)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("clients", [1, 3, 10])
+def test_agreement_in_single_precision(make_federation, model, clients):
+    federation = make_federation(clients)
+    plan = replace(EXACT, model=model, dtype=torch.float32)
+    (ours,), (theirs,) = (engine.train([federation], plan) for engine in (InProcess(), Reference()))
+    assert largest_difference(ours, theirs) < 1e-5
+
+
+@pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
+@pytest.mark.parametrize("density", [0.05, 0.9], ids=["sparse", "dense"])
+def test_a_federation_does_not_depend_on_its_stack(make_federation, average, density):
+    """Several seeds as one program give what each gives alone, dropout included."""
+    federations = [make_federation(k, density, seed) for k, seed in ((3, 1), (10, 2), (1, 3))]
+    plan = replace(EXACT, dropout=0.5, average=average, batch_size=8)
+    together = InProcess().train(federations, plan)
+    for federation, stacked in zip(federations, together, strict=True):
+        (alone,) = InProcess().train([federation], plan)
+        assert largest_difference(alone, stacked) < 1e-9
+
+
+def test_dropout_changes_training_and_the_seed_repeats_it(make_federation):
+    federation = make_federation(3)
+    with_dropout = replace(EXACT, dropout=0.5)
+    (first,), (again,), (without,) = (
+        InProcess().train([federation], plan) for plan in (with_dropout, with_dropout, EXACT)
+    )
+    assert largest_difference(first, again) == 0.0
+    assert largest_difference(first, without) > 1e-3
+
+
+def test_the_best_round_is_that_of_the_lowest_pooled_validation_loss(make_federation):
+    federation = make_federation(10)
+    plan = replace(EXACT, rounds=30, lr=0.1)
+    (trained,) = InProcess().train([federation], plan)
+    assert trained.best_round == int(np.argmin(trained.valid_loss)) < 29
+    (stopped,) = InProcess().train([federation], replace(plan, rounds=trained.best_round + 1))
+    assert largest_difference(trained, stopped) < 1e-12
+
+
+def test_without_validation_nodes_the_last_round_counts(make_federation):
+    federation = make_federation(3)
+    clients = [replace(c, valid=np.array([], dtype=np.int64)) for c in federation.clients]
+    bare = replace(federation, clients=clients)
+    for engine in (InProcess(), Reference()):
+        (trained,) = engine.train([bare], EXACT)
+        assert trained.best_round == EXACT.rounds - 1
+        assert np.isnan(trained.valid_loss).all()
+
+
+def test_loc_clients_learn_nothing_from_each_other(make_federation):
+    federation = make_federation(3)
+    plan = replace(EXACT, average=False, rounds=1)
+    (together,) = InProcess().train([federation], plan)
+    others = replace(
+        federation, clients=[federation.clients[0], *make_federation(3, seed=9).clients[1:]]
+    )
+    (elsewhere,) = InProcess().train([others], plan)
+    for a, b in zip(together.weights[0].tensors(), elsewhere.weights[0].tensors(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", [InProcess(), Reference()], ids=["inprocess", "reference"])
+def test_rounds_are_reported_as_they_end(make_federation, engine):
+    seen: list[int] = []
+    engine.train([make_federation(3)], EXACT, on_round=seen.append)
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_a_client_without_edges_can_take_part(make_federation):
+    federation = make_federation(3)
+    lonely = replace(federation.clients[1], edge_index=np.empty((2, 0), dtype=np.int64))
+    clients = [federation.clients[0], lonely, federation.clients[2]]
+    plan = replace(EXACT, model="sage")
+    (ours,), (theirs,) = (
+        engine.train([replace(federation, clients=clients)], plan)
+        for engine in (InProcess(), Reference())
+    )
+    assert largest_difference(ours, theirs) < 1e-9

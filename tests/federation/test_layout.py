@@ -1,0 +1,31 @@
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedcover.federation.layout import Layout
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=40))
+def test_every_item_has_its_place_and_little_is_wasted(counts):
+    layout = Layout(np.array(counts))
+    clients = np.repeat(np.arange(len(counts)), counts)
+    places = layout.places(clients)
+    assert len(np.unique(places)) == len(clients)
+    assert layout.rows <= 1.25 * sum(counts) + 65 * len(layout.blocks)
+    flat = torch.full((layout.rows, 1), -1)
+    flat[places, 0] = torch.from_numpy(clients)
+    seen = []
+    for block in layout.blocks:
+        batch = block.batch(flat)[..., 0]
+        for client, row in zip(range(block.start, block.stop), batch, strict=True):
+            held = row[row >= 0]
+            assert (held == client).all()
+            assert len(held) == counts[client]
+            seen.append(client)
+    assert seen == list(range(len(counts)))
+
+
+def test_one_giant_does_not_widen_the_rest():
+    layout = Layout(np.array([100_000, *([10] * 100)]))
+    assert layout.rows < 110_000
