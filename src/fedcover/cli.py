@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from typer.exceptions import TyperException
+
 from fedcover import __version__
 from fedcover.errors import FedcoverError, UsageError
 
@@ -31,13 +33,22 @@ Data = Annotated[
 def main() -> None:
     """Entry point: one sentence on stderr for what a user can mend, and the right exit status."""
     try:
-        app()
+        sys.exit(app(prog_name="fedcover", standalone_mode=False) or 0)
     except FedcoverError as error:
         print(f"fedcover: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
-    except KeyboardInterrupt:
+    except TyperException as error:  # an unknown option, a missing argument, …
+        print(f"fedcover: {_sentence(error)}", file=sys.stderr)
+        sys.exit(2)
+    except (KeyboardInterrupt, typer.Abort):
         print("fedcover: interrupted; nothing was written.", file=sys.stderr)
         sys.exit(130)
+
+
+def _sentence(error: TyperException) -> str:
+    text = " ".join(error.format_message().split()).rstrip(".")
+    hint = getattr(error, "possibilities", None)
+    return f"{text}; did you mean {' or '.join(hint)}?" if hint else f"{text}; see fedcover --help."
 
 
 def _version(wanted: bool) -> None:
@@ -61,7 +72,7 @@ def run(
         str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
     ],
     clients: Annotated[
-        int | None, typer.Option(metavar="K", help="Number of clients [default: 10].")
+        int | None, typer.Option(metavar="K", help="Number of clients (default: 10).")
     ] = None,
     methods: Annotated[
         str | None, typer.Option(help="Of loc, fed, central; separated by commas.")
@@ -71,9 +82,7 @@ def run(
     quantiles: Annotated[
         str | None, typer.Option(help="Of exact, average, tdigest; only exact has a guarantee.")
     ] = None,
-    alphas: Annotated[
-        str | None, typer.Option(help="Levels of error, e.g. 0.05,0.1,0.2.")
-    ] = None,
+    alphas: Annotated[str | None, typer.Option(help="Levels of error, e.g. 0.05,0.1,0.2.")] = None,
     seeds: Annotated[int | None, typer.Option(metavar="N", help="Repetitions.")] = None,
     first_seed: Annotated[int | None, typer.Option(help="Seed of the first one.")] = None,
     preset: Annotated[str, typer.Option(help="default, or paper (as published).")] = "default",
@@ -96,7 +105,7 @@ def run(
     ] = False,
     data: Data = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Run folder [default: runs/GRAPH-K].")
+        Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/GRAPH-K).")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads for training.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")] = False,
@@ -180,7 +189,8 @@ def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
 @data_app.command("cuts")
 def data_cuts(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME...]", help="cora, citeseer [default: both].")
+        list[str] | None,
+        typer.Argument(metavar="[NAME...]", help="cora, citeseer (default: both)."),
     ] = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="METIS seeds to average over.")] = 5,
     data: Data = None,

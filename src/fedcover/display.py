@@ -94,7 +94,9 @@ def summary(console: Console, finished: Run) -> None:
         f"{config.resplits} calibration/test re-splits.",
     ]
     if rows["below"].any():
-        lines.append(f"▼ covers less than its level, by more than {STANDARD_ERRORS} standard errors.")
+        lines.append(
+            f"▼ covers less than its level, by more than {STANDARD_ERRORS} standard errors."
+        )
     if not all(RULES[rule].guarantee for rule in config.quantiles):
         lines.append("Only the quantile 'exact' has a guarantee.")
     console.print("\n".join(lines), highlight=False)

@@ -35,7 +35,7 @@ class Config:
     first_seed: int = 0
     rounds: int = 100
     local_epochs: int = 1
-    batch_size: int | None = None
+    batch_size: int = 0  # training nodes a step; 0: all at once
     hidden: int = 64
     dropout: float = 0.5
     lr: float = 0.01
@@ -66,8 +66,8 @@ class Config:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; it must be a whole number of 1 or more.")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise UsageError(f"batch_size is {self.batch_size}; it must be 1 or more.")
+        if self.batch_size < 0:
+            raise UsageError(f"batch_size is {self.batch_size}; it must be 0 (all) or more.")
         if self.first_seed < 0:
             raise UsageError(f"first_seed is {self.first_seed}; it must be 0 or more.")
         if not 0 <= self.dropout < 1:

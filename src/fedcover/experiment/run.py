@@ -178,7 +178,7 @@ def _plan(config: Config, classes: int, average: bool) -> Plan:
         lr=config.lr,
         rounds=config.rounds,
         local_epochs=config.local_epochs,
-        batch_size=config.batch_size,
+        batch_size=config.batch_size or None,
         average=average,
     )
 

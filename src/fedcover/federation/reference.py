@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedcover.federation.engine import Client, Federation, OnRound, Plan, Trained, batches, initialiser
+from fedcover.federation.engine import (
+    Client,
+    Federation,
+    OnRound,
+    Plan,
+    Trained,
+    batches,
+    initialiser,
+)
 from fedcover.models import Weights, initial_weights, to_module
 from fedcover.models.gnn import from_module, load_weights
 

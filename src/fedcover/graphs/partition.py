@@ -139,7 +139,7 @@ def _metis(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
 
 
 def _louvain(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
-    import networkx  # type: ignore[import-untyped]
+    import networkx
 
     source, target = graph.edge_index.numpy()
     n = int(graph.num_nodes)
