@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-
 from typer.exceptions import TyperException
 
 from fedcover import __version__
@@ -59,7 +58,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _common(
-    version: Annotated[  # noqa: ARG001 (typer calls _version)
+    version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and stop.")
     ] = False,
 ) -> None:
