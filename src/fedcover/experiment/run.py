@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def run(
     """Cut the graph, train every method on every seed, calibrate, and judge the sets."""
     config = config or Config()
     engine = engine or InProcess()
-    report = progress or (lambda stage, done, total: None)
+    report = progress or _silent
     clock = _Clock()
 
     report("partition", 0, config.seeds)
@@ -83,7 +84,7 @@ def run(
         trained = engine.train(
             [method.federation(r) for r in repetitions],
             plan,
-            on_round=lambda done, name=name: report(f"train {name}", done, config.rounds),
+            on_round=partial(_round_done, report, f"train {name}", config.rounds),
         )
         clock.stop(f"train {name}")
         evaluations: list[Evaluation] = []
@@ -141,6 +142,14 @@ def run(
             "hardware": _hardware(),
         },
     )
+
+
+def _round_done(report: Progress, stage: str, rounds: int, done: int) -> None:
+    report(stage, done, rounds)
+
+
+def _silent(_stage: str, _done: int, _total: int) -> None:
+    pass
 
 
 class _Clock:

@@ -40,7 +40,7 @@ class Averaging:
             row = owner * stack.features + first.feature_of_row
             rows = stack.federations * stack.features
             value = share[first.client_of_row]
-            matrix = sp.csr_matrix((value, (row, np.arange(len(row)))), shape=(rows, len(row)))
+            matrix = sp.csr_array((value, (row, np.arange(len(row)))), shape=(rows, len(row)))
             self._row_of = torch.from_numpy(row)
             self._sum = Bag(matrix, stack.plan.dtype)
             kept = 1.0 - np.bincount(row, value, minlength=rows)

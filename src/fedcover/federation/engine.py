@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
 from fedcover.models import Weights
 
 OnRound = Callable[[int], None]
-Features = sp.csr_matrix | NDArray[np.float32]
+Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × features
 
 
 @dataclass(frozen=True)

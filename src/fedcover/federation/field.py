@@ -14,93 +14,95 @@ from fedcover.federation.stack import Parameters, Stack
 
 
 class Field:
-    """The model at ``nodes`` (ascending numbers in the stack).
+    """The model at ``nodes`` (ascending numbers in the stack); nothing else is computed."""
 
-    With ``gradient`` it can also do :meth:`step`: the mean cross-entropy over each client's nodes
-    here, and its gradient. Dropout's factor 1/(1 − rate) is folded into the second propagation.
-    """
+    gradient = False
 
-    def __init__(self, stack: Stack, nodes: Index, gradient: bool = False) -> None:
-        plan = stack.plan
-        parts = [p[nodes].tocoo() for p in stack.propagation]
-        hidden_nodes = np.unique(np.concatenate([p.col for p in parts]))
-        self._hidden = stack.first.at(hidden_nodes, gradient)
-        client = stack.client_of_node[nodes]
-        counts = np.bincount(client, minlength=len(stack.clients))
-        self._layout = Layout(counts)
-        self.places = torch.from_numpy(self._layout.places(client))
-        place = self.places.numpy()
-        count = stack.operators
-        dropping = gradient and plan.dropout > 0
-        scale = 1 / (1 - plan.dropout) if dropping else 1.0
-        matrix = sp.csr_matrix(
-            (
-                np.concatenate([p.data for p in parts]) * scale,
-                (
-                    np.concatenate([place[p.row] * count + i for i, p in enumerate(parts)]),
-                    self._hidden.places[
-                        np.searchsorted(hidden_nodes, np.concatenate([p.col for p in parts]))
-                    ],
-                ),
-            ),
-            shape=(self._layout.rows * count, self._hidden.rows),
-        )
-        self._p = TwoWay(matrix, plan.dtype, gradient)
-        self._width = count * plan.hidden
-        self._classes = plan.classes
+    def __init__(self, stack: Stack, nodes: Index) -> None:
         self.y = torch.from_numpy(stack.y[nodes])
-        if gradient:
-            weight = torch.zeros(self._layout.rows, 1, dtype=plan.dtype)
-            weight[self.places, 0] = torch.from_numpy(1.0 / counts[client]).to(plan.dtype)
-            target = torch.zeros(self._layout.rows, plan.classes, dtype=plan.dtype)
-            target[self.places, self.y] = weight[self.places, 0]
-            self._weight, self._target = weight, target
-        self._dropout: Dropout | None = None
-        if dropping:
-            rows = np.zeros((3, self._hidden.rows), dtype=np.int64)
-            owner = stack.client_of_node[hidden_nodes]
-            rows[:, self._hidden.places] = (
-                stack.seed_of[owner],
-                stack.number_of[owner],
-                hidden_nodes - stack.starts[owner],
-            )
-            self._dropout = Dropout(*rows, units=plan.hidden, rate=plan.dropout)
+        self._client = stack.client_of_node[nodes]
+        self._layout = Layout(np.bincount(self._client, minlength=len(stack.clients)))
+        self._places = torch.from_numpy(self._layout.places(self._client))
+        self._width = stack.operators * stack.plan.hidden
+        self._classes = stack.plan.classes
+
+        parts = [p[nodes].tocoo() for p in stack.propagation]
+        source = np.concatenate([p.col for p in parts])
+        self._hidden_nodes = np.unique(source)
+        self._hidden = stack.first.at(self._hidden_nodes, self.gradient)
+        place = self._places.numpy()
+        row = [place[p.row] * stack.operators + i for i, p in enumerate(parts)]
+        column = self._hidden.places[np.searchsorted(self._hidden_nodes, source)]
+        value = np.concatenate([p.data for p in parts]) * self._scale(stack)
+        shape = (self._layout.rows * stack.operators, self._hidden.rows)
+        matrix = sp.csr_array((value, (np.concatenate(row), column)), shape=shape)
+        self._p = TwoWay(matrix, stack.plan.dtype, self.gradient)
 
     def logits(self, p: Parameters) -> Tensor:
         """Nodes × classes, without dropout."""
         hidden = self._hidden.forward(p.first, p.first_bias).relu_()
-        return self._second(hidden, p)[1][self.places]
+        return self._second_layer(hidden, p)[1][self._places]
 
-    def _second(self, hidden: Tensor, p: Parameters) -> tuple[Tensor, Tensor]:
+    def _scale(self, stack: Stack) -> float:  # noqa: ARG002 (the training field needs it)
+        return 1.0
+
+    def _second_layer(self, hidden: Tensor, p: Parameters) -> tuple[Tensor, Tensor]:
+        """The propagated hidden rows and the logits, both padded."""
         mixed = self._p.forward(hidden).view(self._layout.rows, self._width)
         logits = mixed.new_empty(self._layout.rows, self._classes)
         for block in self._layout.blocks:
-            of = block.clients
-            torch.baddbmm(
-                p.second_bias[of].unsqueeze(1),
-                block.batch(mixed),
-                p.second[of],
-                out=block.batch(logits),
-            )
+            bias, weights = p.second_bias[block.clients], p.second[block.clients]
+            torch.baddbmm(bias.unsqueeze(1), block.batch(mixed), weights, out=block.batch(logits))
         return mixed, logits
 
-    def step(self, p: Parameters, counter: int) -> list[Tensor]:
-        """The gradients of all clients' mean cross-entropy here, in the parameters' order."""
+
+class TrainingField(Field):
+    """A field that also has the gradient of each client's mean cross-entropy over its nodes here.
+
+    Dropout's factor 1/(1 − rate) is folded into the second propagation.
+    """
+
+    gradient = True
+
+    def __init__(self, stack: Stack, nodes: Index) -> None:
+        super().__init__(stack, nodes)
+        plan, rows = stack.plan, self._layout.rows
+        share = 1.0 / np.bincount(self._client, minlength=len(stack.clients))[self._client]
+        # Padding has weight 0, so that its error is 0.
+        self._weight = torch.zeros(rows, 1, dtype=plan.dtype)
+        self._weight[self._places, 0] = torch.from_numpy(share).to(plan.dtype)
+        self._target = torch.zeros(rows, plan.classes, dtype=plan.dtype)
+        self._target[self._places, self.y] = self._weight[self._places, 0]
+        self._dropout = self._masks(stack) if plan.dropout > 0 else None
+
+    def _scale(self, stack: Stack) -> float:
+        return 1.0 / (1.0 - stack.plan.dropout)
+
+    def _masks(self, stack: Stack) -> Dropout:
+        owner = stack.client_of_node[self._hidden_nodes]
+        key = np.zeros((3, self._hidden.rows), dtype=np.int64)
+        key[0, self._hidden.places] = stack.seed_of[owner]
+        key[1, self._hidden.places] = stack.number_of[owner]
+        key[2, self._hidden.places] = self._hidden_nodes - stack.starts[owner]
+        return Dropout(key[0], key[1], key[2], units=stack.plan.hidden, rate=stack.plan.dropout)
+
+    def gradients(self, p: Parameters, step: int) -> list[Tensor]:
+        """In the parameters' order; ``step`` numbers the dropout masks."""
         hidden = self._hidden.forward(p.first, p.first_bias).relu_()
         if self._dropout is not None:
-            hidden.masked_fill_(self._dropout.dropped(counter), 0.0)
-        mixed, logits = self._second(hidden, p)
+            self._dropout.apply_(hidden, step)
+        mixed, logits = self._second_layer(hidden, p)
         error = torch.softmax(logits, dim=1).mul_(self._weight).sub_(self._target)
 
         back = torch.empty_like(mixed)
-        second, second_bias = [], []
+        second, second_bias = torch.empty_like(p.second), torch.empty_like(p.second_bias)
         for block in self._layout.blocks:
-            batch = block.batch(error)
-            second.append(torch.bmm(block.batch(mixed).transpose(1, 2), batch))
-            second_bias.append(batch.sum(dim=1))
-            torch.bmm(batch, p.second[block.clients].transpose(1, 2), out=block.batch(back))
-        gradient = self._p.backward(back.view(-1, hidden.shape[1]))
-        # Where a unit was dropped or not active it is 0, and nothing flows back through it.
-        gradient = torch.ops.aten.threshold_backward(gradient, hidden, 0.0)
-        first, first_bias = self._hidden.backward(gradient)
-        return [first, first_bias, torch.cat(second), torch.cat(second_bias)]
+            of, batch = block.clients, block.batch(error)
+            torch.bmm(block.batch(mixed).transpose(1, 2), batch, out=second[of])
+            torch.sum(batch, dim=1, out=second_bias[of])
+            torch.bmm(batch, p.second[of].transpose(1, 2), out=block.batch(back))
+        arriving = self._p.backward(back.view(-1, hidden.shape[1]))
+        # A dropped or inactive unit is 0 in ``hidden``, and nothing flows back through it.
+        arriving = torch.ops.aten.threshold_backward(arriving, hidden, 0.0)
+        first, first_bias = self._hidden.backward(arriving)
+        return [first, first_bias, second, second_bias]

@@ -37,23 +37,23 @@ class Hidden(Protocol):
 
 
 class SparseFirst:
-    """Touched weight rows: ``weights[r]`` holds client ``client_of_row[r]``'s row of one feature."""
+    """Touched weight rows: row r is that of ``feature_of_row[r]`` at ``client_of_row[r]``."""
 
     def __init__(
         self,
         clients: Sequence[Client],
         starts: Index,
-        propagation: list[sp.csr_matrix],
+        propagation: list[sp.csr_array],
         dtype: torch.dtype,
     ) -> None:
         features = clients[0].x.shape[1]
-        parts = [sp.coo_matrix(c.x) for c in clients]
+        parts = [sp.coo_array(c.x) for c in clients]
         row = np.concatenate([p.row + s for p, s in zip(parts, starts, strict=False)])
         pair = np.concatenate([p.col + np.int64(k) * features for k, p in enumerate(parts)])
         touched, column = np.unique(pair, return_inverse=True)
         value = np.concatenate([p.data for p in parts])
         shape = (int(starts[-1]), len(touched))
-        self.x = sp.csr_matrix((value, (row, column)), shape=shape)
+        self.x = sp.csr_array((value, (row, column)), shape=shape)
         self.client_of_row, self.feature_of_row = np.divmod(touched, features)
         self.propagation = propagation
         self.client_of_node = np.repeat(np.arange(len(clients)), np.diff(starts))
@@ -76,7 +76,7 @@ class _SparseHidden:
         columns = [np.searchsorted(inputs, p.col) * count + i for i, p in enumerate(parts)]
         bias_column = self._table_rows + layer.client_of_node[nodes]
         ones = np.ones(len(nodes))
-        matrix = sp.csr_matrix(
+        matrix = sp.csr_array(
             (
                 np.concatenate([*(p.data for p in parts), ones]),
                 (
@@ -109,7 +109,7 @@ class DenseFirst:
         self,
         clients: Sequence[Client],
         starts: Index,
-        propagation: list[sp.csr_matrix],
+        propagation: list[sp.csr_array],
         dtype: torch.dtype,
     ) -> None:
         parts = [c.x for c in clients]

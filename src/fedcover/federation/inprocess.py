@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedcover.federation.averaging import Averaging
 from fedcover.federation.engine import Federation, OnRound, Plan, Trained, batches, initialiser
-from fedcover.federation.field import Field
+from fedcover.federation.field import Field, TrainingField
 from fedcover.federation.first_layer import SparseFirst
 from fedcover.federation.stack import Parameters, Stack
 from fedcover.models import initial_weights
@@ -79,7 +79,7 @@ class _Optimiser:
         self._whole = bool(np.all(sizes <= batch))
         self._train = stack.nodes("train")
         self._first_train = np.cumsum(sizes) - sizes
-        self._all = Field(stack, self._train, gradient=True) if self._whole else None
+        self._all = TrainingField(stack, self._train) if self._whole else None
         self._groups = []
         for steps in np.unique(self._steps):
             clients = np.flatnonzero(self._steps == steps)
@@ -105,20 +105,20 @@ class _Optimiser:
             ]
         for step in range(int(self._steps.max())):
             part = self._all or self._batch(schedules, step)
-            gradients = part.step(local, (round_ << 20) + step)
+            gradients = part.gradients(local, (round_ << 20) + step)
             for steps, slices, views, adam in self._groups:
                 if step < steps:
                     for view, gradient, rows in zip(views, gradients, slices, strict=True):
                         view.grad = gradient[rows]
                     adam.step()
 
-    def _batch(self, schedules: list[list[NDArray[np.int64]]], step: int) -> Field:
+    def _batch(self, schedules: list[list[NDArray[np.int64]]], step: int) -> TrainingField:
         nodes = [
             self._train[np.sort(schedule[step]) + first]
             for schedule, first in zip(schedules, self._first_train, strict=True)
             if step < len(schedule)
         ]
-        return Field(self._stack, np.concatenate(nodes), gradient=True)
+        return TrainingField(self._stack, np.concatenate(nodes))
 
 
 class _Validation:

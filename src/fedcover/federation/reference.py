@@ -58,7 +58,7 @@ class _Site:
             nodes = self.train[torch.from_numpy(positions)]
             self.adam.zero_grad()
             logits = self.module(self.x, self.edge_index)
-            cross_entropy(logits[nodes], self.y[nodes]).backward()
+            torch.autograd.backward(cross_entropy(logits[nodes], self.y[nodes]))
             self.adam.step()
 
     @torch.no_grad()

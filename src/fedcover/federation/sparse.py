@@ -14,12 +14,13 @@ class Bag:
     faster than the CSR kernels (see ``benchmarks/``), and a row is summed in one fixed order.
     """
 
-    def __init__(self, matrix: sp.csr_matrix, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, matrix: sp.csr_array, dtype: torch.dtype = torch.float32) -> None:
         self._columns = torch.from_numpy(matrix.indices).long()
         self._starts = torch.from_numpy(matrix.indptr).long()
         self._values = torch.from_numpy(matrix.data).to(dtype)
 
     def __call__(self, dense: Tensor) -> Tensor:
+        """The product with a dense matrix."""
         product: Tensor = torch.embedding_bag(
             dense,
             self._columns,
@@ -34,7 +35,7 @@ class Bag:
 class TwoWay:
     """A sparse matrix kept with its transpose, so that nothing is sorted again while training."""
 
-    def __init__(self, matrix: sp.csr_matrix, dtype: torch.dtype, gradient: bool) -> None:
+    def __init__(self, matrix: sp.csr_array, dtype: torch.dtype, gradient: bool) -> None:
         self.forward = Bag(matrix, dtype)
         if gradient:
             self.backward = Bag(matrix.T.tocsr(), dtype)

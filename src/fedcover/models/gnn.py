@@ -5,8 +5,9 @@ Both models are
 .. math::
     Z = \sum_o P_o \, \mathrm{relu}\Big(\sum_o P_o X W^{(1)}_o + b^{(1)}\Big) W^{(2)}_o + b^{(2)}
 
-with one matrix :math:`P = \tilde D^{-1/2}(A+I)\tilde D^{-1/2}` for GCN (Kipf & Welling, 2017) and two,
-the mean over neighbours :math:`D^{-1}A` and the identity, for GraphSAGE (Hamilton et al., 2017).
+with one matrix :math:`P = \tilde D^{-1/2}(A+I)\tilde D^{-1/2}` for GCN (Kipf & Welling, 2017)
+and two, the mean over neighbours :math:`D^{-1}A` and the identity, for GraphSAGE (Hamilton et
+al., 2017).
 Dropout acts on the hidden layer, as in PyG's ``GCN`` and ``GraphSAGE`` models, which
 :func:`to_module` returns with the same weights.
 """
@@ -52,18 +53,18 @@ def operators(model: str) -> int:
     return {"gcn": 1, "sage": 2}[model]
 
 
-def propagation(model: str, edge_index: NDArray[np.int64], nodes: int) -> list[sp.csr_matrix]:
+def propagation(model: str, edge_index: NDArray[np.int64], nodes: int) -> list[sp.csr_array]:
     """The model's propagation matrices: targets by rows, sources by columns."""
     source, target = edge_index
     ones = np.ones(len(source), dtype=np.float64)
-    adjacency = sp.csr_matrix((ones, (target, source)), shape=(nodes, nodes))
-    identity = sp.identity(nodes, dtype=np.float64, format="csr")
+    adjacency = sp.csr_array((ones, (target, source)), shape=(nodes, nodes))
+    identity = sp.eye_array(nodes, dtype=np.float64, format="csr")
     if model == "gcn":
         looped = adjacency + identity
-        scale = sp.diags(1.0 / np.sqrt(np.asarray(looped.sum(axis=1)).ravel()))
+        scale = sp.diags_array(1.0 / np.sqrt(np.asarray(looped.sum(axis=1)).ravel()))
         return [(scale @ looped @ scale).tocsr()]
     degree = np.asarray(adjacency.sum(axis=1)).ravel()
-    mean = sp.diags(1.0 / np.maximum(degree, 1.0)) @ adjacency
+    mean = sp.diags_array(1.0 / np.maximum(degree, 1.0)) @ adjacency
     return [mean.tocsr(), identity]
 
 
