@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
@@ -14,13 +14,12 @@ from fedcover import __version__
 from fedcover.errors import FedcoverError, UsageError
 
 app = typer.Typer(
-    no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Prediction sets for federated graphs, with a coverage guarantee that holds.",
 )
-data_app = typer.Typer(no_args_is_help=True, help="The named graphs: list, show, fetch, cuts.")
+data_app = typer.Typer(help="The named graphs: list, show, fetch, cuts.")
 app.add_typer(data_app, name="data")
 
 Data = Annotated[
@@ -39,15 +38,36 @@ def main() -> None:
     except TyperException as error:  # an unknown option, a missing argument, …
         print(f"fedcover: {_sentence(error)}", file=sys.stderr)
         sys.exit(2)
+    except MemoryError:
+        print("fedcover: there is not enough memory for this run.", file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:  # a name that is too long, a folder that may not be read, …
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"fedcover: {place}{error.strerror or error}.", file=sys.stderr)
+        sys.exit(1)
     except (KeyboardInterrupt, typer.Abort):
         print("fedcover: interrupted; nothing was written.", file=sys.stderr)
         sys.exit(130)
 
 
 def _sentence(error: TyperException) -> str:
-    text = " ".join(error.format_message().split()).rstrip(".")
-    hint = getattr(error, "possibilities", None)
-    return f"{text}; did you mean {' or '.join(hint)}?" if hint else f"{text}; see fedcover --help."
+    close = getattr(error, "possibilities", None)  # to an unknown option, the closest first
+    if close:
+        return f"{error.message}; did you mean {close[0]}?"
+    text = " ".join(error.format_message().split())
+    return text if text.endswith("?") else f"{text.rstrip('.')}; see fedcover --help."
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number.") from None
+
+
+def _number(metavar: str, meaning: str) -> Any:
+    """An option that takes a whole number; what range it may have, the settings know."""
+    return typer.Option(metavar=metavar, help=meaning, parser=_whole)
 
 
 def _version(wanted: bool) -> None:
@@ -56,13 +76,25 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _common(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001  (its callback has done the work)
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and stop.")
     ] = False,
 ) -> None:
-    pass
+    _help_if_alone(context)
+
+
+@data_app.callback(invoke_without_command=True)
+def _data(context: typer.Context) -> None:
+    _help_if_alone(context)
+
+
+def _help_if_alone(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
 
 
 @app.command()
@@ -70,9 +102,7 @@ def run(
     graph: Annotated[
         str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
     ],
-    clients: Annotated[
-        int | None, typer.Option(metavar="K", help="Number of clients (default: 10).")
-    ] = None,
+    clients: Annotated[int | None, _number("K", "Number of clients (default: 10).")] = None,
     methods: Annotated[
         str | None, typer.Option(help="Of loc, fed, central; separated by commas.")
     ] = None,
@@ -82,22 +112,20 @@ def run(
         str | None, typer.Option(help="Of exact, average, tdigest; only exact has a guarantee.")
     ] = None,
     alphas: Annotated[str | None, typer.Option(help="Levels of error, e.g. 0.05,0.1,0.2.")] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="Repetitions.")] = None,
-    first_seed: Annotated[int | None, typer.Option(help="Seed of the first one.")] = None,
+    seeds: Annotated[int | None, _number("N", "Repetitions.")] = None,
+    first_seed: Annotated[int | None, _number("N", "Seed of the first one.")] = None,
     preset: Annotated[str, typer.Option(help="default, or paper (as published).")] = "default",
-    rounds: Annotated[int | None, typer.Option(metavar="R", help="Rounds of averaging.")] = None,
-    local_epochs: Annotated[
-        int | None, typer.Option(metavar="E", help="Epochs at a client in each round.")
-    ] = None,
+    rounds: Annotated[int | None, _number("R", "Rounds of averaging.")] = None,
+    local_epochs: Annotated[int | None, _number("E", "Epochs at a client in each round.")] = None,
     batch_size: Annotated[
-        int | None, typer.Option(metavar="B", help="Training nodes a step; 0 for all at once.")
+        int | None, _number("B", "Training nodes a step; 0 for all at once.")
     ] = None,
-    hidden: Annotated[int | None, typer.Option(metavar="H", help="Hidden units.")] = None,
+    hidden: Annotated[int | None, _number("H", "Hidden units.")] = None,
     partition: Annotated[
         str | None, typer.Option(help="metis, louvain, random or given (the client column).")
     ] = None,
     resplits: Annotated[
-        int | None, typer.Option(help="Calibration/test re-splits that coverage is judged on.")
+        int | None, _number("N", "Calibration/test re-splits that coverage is judged on.")
     ] = None,
     no_empty_sets: Annotated[
         bool, typer.Option("--no-empty-sets", help="Add the top label to every set.")
@@ -106,7 +134,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/GRAPH-K).")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads for training.")] = None,
+    threads: Annotated[int | None, _number("N", "CPU threads for training.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")] = False,
 ) -> None:
     """Train, calibrate and judge prediction sets; write a run folder.
@@ -137,13 +165,13 @@ def run(
         resplits=resplits,
         empty_sets=False if no_empty_sets else None,
     )
+    _use_threads(threads)
     began = time.perf_counter()
     if out is not None:
         check_target(out)
     loaded = load(graph, data)
     folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
     check_target(folder)
-    _use_threads(threads)
     with display.progress(quiet) as progress:
         finished = run_experiment(loaded, config, progress=progress)
     finished.save(folder)
@@ -191,7 +219,7 @@ def data_cuts(
         list[str] | None,
         typer.Argument(metavar="[NAME...]", help="cora, citeseer (default: both)."),
     ] = None,
-    seeds: Annotated[int, typer.Option(metavar="N", help="METIS seeds to average over.")] = 5,
+    seeds: Annotated[int, _number("N", "METIS seeds to average over.")] = 5,
     data: Data = None,
 ) -> None:
     """Count the edges that the partition cuts, beside the paper's missing edges."""

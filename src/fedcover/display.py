@@ -27,7 +27,7 @@ def console() -> Console:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[ProgressCall | None]:
-    """A bar on a terminal, one line a stage elsewhere, nothing when quiet."""
+    """A bar on a terminal, one line a finished stage elsewhere, nothing when quiet."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -41,12 +41,11 @@ def progress(quiet: bool) -> Iterator[ProgressCall | None]:
 
             yield show
     else:
-        seen: set[str] = set()
 
-        def say(stage: str, _done: int, total: int) -> None:
-            if stage not in seen:
-                seen.add(stage)
-                print(f"{stage} ({total} steps)", file=sys.stderr, flush=True)
+        def say(stage: str, done: int, total: int) -> None:
+            # Only what is finished: a graph that a later seed cannot cut is refused in one line.
+            if done == total:
+                print(f"{stage}: {done} of {total}", file=sys.stderr, flush=True)
 
         yield say
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from typing import Any
 
 from fedcover.conformal.quantiles import RULES
@@ -64,12 +65,10 @@ class Config:
             raise UsageError(f"clients is missing; partition {self.partition!r} needs a number.")
         for name in ("clients", "seeds", "rounds", "local_epochs", "hidden", "resplits"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}; it must be a whole number of 1 or more.")
-        if self.batch_size < 0:
-            raise UsageError(f"batch_size is {self.batch_size}; it must be 0 (all) or more.")
-        if self.first_seed < 0:
-            raise UsageError(f"first_seed is {self.first_seed}; it must be 0 or more.")
+            if not (value is None and name == "clients"):
+                _whole(name, value, at_least=1)
+        _whole("batch_size", self.batch_size, at_least=0)
+        _whole("first_seed", self.first_seed, at_least=0)
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout is {self.dropout:g}; it must be at least 0 and below 1.")
         if not 0 < self.lr < float("inf"):
@@ -116,6 +115,13 @@ def _known(setting: str, values: tuple[str, ...], allowed: Any) -> None:
         if value not in allowed:
             raise UsageError(f"{setting} has {value!r}; it must be one of {', '.join(allowed)}.")
     _distinct(setting, values)
+
+
+def _whole(setting: str, value: Any, *, at_least: int) -> None:
+    if not isinstance(value, Integral) or value < at_least:
+        raise UsageError(
+            f"{setting} is {value!r}; it must be a whole number of {at_least} or more."
+        )
 
 
 def _distinct(setting: str, values: tuple[str, ...]) -> None:

@@ -67,8 +67,10 @@ def run(
     report = progress or _silent
     clock = _Clock()
 
-    report("partition", 0, config.seeds)
-    repetitions = [_repetition(graph, config, seed) for seed in config.seed_range]
+    repetitions = []
+    for seed in config.seed_range:
+        repetitions.append(_repetition(graph, config, seed))
+        report("partition", len(repetitions), config.seeds)
     judges = [Judge(repetition, config) for repetition in repetitions]
     clock.stop("partition")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -22,10 +23,14 @@ def check_target(folder: Path) -> None:
         raise UsageError(f"{folder} is a file; a run needs a folder of its own.")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise UsageError(f"{folder} exists and is not a run folder; choose another with --out.")
+    if Path.cwd().is_relative_to(folder.resolve()):
+        raise UsageError(f"{folder} is the folder you are in; a run needs a folder of its own.")
     for parent in folder.absolute().parents:
         if parent.exists():
             if not parent.is_dir():
                 raise UsageError(f"{parent} is a file; {folder} cannot be made in it.")
+            if not os.access(parent, os.W_OK | os.X_OK):
+                raise DataError(f"{folder} cannot be written: {parent} is not yours to write to.")
             break
 
 
@@ -37,25 +42,32 @@ def write_run(
     sets: pl.DataFrame,
     info: dict[str, Any],
 ) -> Path:
-    """Write all files into a neighbour, then put it in place of an earlier run."""
+    """Write all files beside the folder, then put them in its place.
+
+    An earlier run is moved out of the way, not deleted, until the new one stands: whatever goes
+    wrong, or whenever the user interrupts, one of the two is there whole.
+    """
     check_target(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
         raise DataError(f"{folder} cannot be written: {error.strerror}.") from error
+    fresh, earlier = beside / "fresh", beside / "earlier"
     try:
-        beside.chmod(0o755)
-        results.write_csv(beside / "results.csv")
-        groups.write_csv(beside / "groups.csv")
-        sets.write_parquet(beside / "sets.parquet")
-        (beside / MARK).write_text(json.dumps(_plain(info), indent=2) + "\n")
+        fresh.mkdir()
+        results.write_csv(fresh / "results.csv")
+        groups.write_csv(fresh / "groups.csv")
+        sets.write_parquet(fresh / "sets.parquet")
+        (fresh / MARK).write_text(json.dumps(_plain(info), indent=2) + "\n")
         if folder.exists():
-            shutil.rmtree(folder)
-        beside.rename(folder)
+            folder.rename(earlier)
+        fresh.rename(folder)
     except OSError as error:
-        raise DataError(f"{folder} cannot be written: {error.strerror}.") from error
+        raise DataError(f"{folder} cannot be written: {error.strerror or error}.") from error
     finally:
+        if earlier.exists() and not folder.exists():
+            earlier.rename(folder)
         shutil.rmtree(beside, ignore_errors=True)
     return folder
 
