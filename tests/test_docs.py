@@ -1,0 +1,172 @@
+"""The pages do what they show: their code and commands run, and their output is the real one.
+
+Python and console blocks of ``docs/*.md`` are run from top to bottom, those of a page in one
+namespace and one empty folder. The output shown must be the output, apart from white space. After
+the word ``varies`` in a block's first line numbers are not compared, because training rounds
+differently on another processor; everything around the numbers still is. Blocks in another
+language (``sh``, ``csv``, ``text``) are only shown.
+"""
+
+import doctest
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import fedcover.conformal
+from fedcover.cli import main
+from fedcover.experiment.frames import GROUPS, RESULTS
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+TEXTS = [*sorted(ROOT.glob("*.md")), *PAGES]
+
+FENCE = re.compile(r"^```(?P<words>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"[-+]?(\d[\d,]*\.?\d*|\.\d+)(e[-+]?\d+)?")
+LINK = re.compile(r"\]\((?!https?://|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
+PATH = re.compile(r"`((?:src|tests|docs|benchmarks|scripts|paper)/[\w./-]+)`")
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    varies: bool
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in FENCE.finditer(text):
+        language, *marks = match["words"].split() or [""]
+        assert set(marks) <= {"varies"}, f"{page.name}: unknown mark in {match['words']!r}"
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(Block(language, "varies" in marks, match["text"], line))
+    return found
+
+
+def normal(output: str, varies: bool) -> str:
+    """Without what a terminal's width changes; with ``varies`` without numbers and marks."""
+    output = re.sub(r"[─═╌]+", "─", output)
+    if varies:
+        output = NUMBER.sub("#", output).replace("▼", "")
+    return " ".join(output.split())
+
+
+class Checker(doctest.OutputChecker):
+    def __init__(self, varies: bool) -> None:
+        self.varies = varies
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return super().check_output(
+            normal(want, self.varies), normal(got, self.varies), optionflags
+        )
+
+
+def run_python(page: Path, block: Block, names: dict[str, object]) -> None:
+    if ">>> " not in block.text:
+        exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+        return
+    test = doctest.DocTestParser().get_doctest(block.text, names, page.name, str(page), block.line)
+    report: list[str] = []
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    runner = doctest.DocTestRunner(Checker(block.varies), verbose=False, optionflags=flags)
+    runner.run(test, out=report.append, clear_globs=False)
+    assert not report, "".join(report)
+    names.update(test.globs)
+
+
+def run_console(block: Block, monkeypatch, capsys) -> None:
+    """What is shown after a command is its stdout, or its stderr where it is refused."""
+    first, *parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert first == "", "a console block begins with a command"
+    for part in parts:
+        command, _, shown = re.sub(r"\\\n\s*", "", part).partition("\n")
+        program, *arguments = shlex.split(command)
+        assert program == "fedcover", f"only fedcover's commands can be run, not {program!r}"
+        monkeypatch.setattr("sys.argv", [program, *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        output = capsys.readouterr()
+        got = output.err if left.value.code else output.out
+        assert normal(got, block.varies) == normal(shown, block.varies), command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_shows_what_happens(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks(page):
+        if block.language == "python":
+            run_python(page, block, names)
+        elif block.language == "console":
+            run_console(block, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("shown", "output", "varies", "same"),
+    [
+        ("fed  1.32   0.905", "fed 1.32 0.905\n", False, True),
+        ("fed 1.32 0.905", "fed 1.33 0.905", False, False),
+        ("fed 1.32 0.905▼", "fed 2.4 0.91", True, True),
+        ("fed 1.32 0.905", "loc 1.32 0.905", True, False),
+        ("fed 1.32 0.905", "fed 1.32 - 0.905", True, False),
+        ("1,433 words", "12 words", True, True),
+    ],
+)
+def test_what_counts_as_the_same_output(shown, output, varies, same):
+    assert (normal(shown, varies) == normal(output, varies)) is same
+
+
+def test_the_pages_are_there_and_hold_code_that_runs():
+    counts = {
+        page.stem: sum(block.language in ("python", "console") for block in blocks(page))
+        for page in PAGES
+    }
+    assert {"guarantee", "conformal-alone", "own-graph", "results", "engine"} <= set(counts)
+    assert all(counts.values()), counts
+
+
+def test_the_ten_lines_are_those_of_the_module():
+    parser = doctest.DocTestParser()
+    page = next(b for b in blocks(ROOT / "docs" / "conformal-alone.md") if b.language == "python")
+    shown = [(e.source, e.want) for e in parser.get_examples(page.text)]
+    assert shown == [
+        (e.source, e.want) for e in parser.get_examples(fedcover.conformal.__doc__ or "")
+    ]
+
+
+def first_cells(text: str, heading: str) -> list[str]:
+    """The names in the first column of the table below a heading of a page."""
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| `(\w+)`", section, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("file", "columns"), [("results.csv", list(RESULTS)), ("groups.csv", list(GROUPS))]
+)
+def test_every_column_is_explained_in_its_order(file, columns):
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert first_cells(text, file) == columns
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.name)
+def test_links_and_paths_lead_somewhere(text):
+    content = FENCE.sub("", text.read_text(encoding="utf-8"))
+    for target, anchor in LINK.findall(content):
+        file = (text.parent / target).resolve() if target else text
+        assert file.exists(), f"{text.name} links to {target}"
+        if anchor and file.suffix == ".md":
+            assert anchor[1:] in anchors(file), f"{text.name} links to {target}{anchor}"
+    for path in PATH.findall(content):
+        assert (ROOT / path).exists(), f"{text.name} names {path}"
