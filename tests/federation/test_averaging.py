@@ -20,9 +20,11 @@ def client(x: np.ndarray, train: int, sparse: bool) -> Client:
 
 
 def stack(sparse: bool) -> Stack:
-    """Client 0 has one training node and features 0, 1; client 1 has three and feature 1 only."""
-    wide = 40  # so few non-zeros that the sparse first layer is chosen
-    first, second = np.zeros((1, wide)), np.zeros((3, wide))
+    """Client 0 has one training node and features 0, 1; client 1 has three and feature 1 only.
+
+    The dense variant has all 40 features everywhere, so that the other first layer is chosen.
+    """
+    first, second = (np.zeros((n, 40)) if sparse else np.ones((n, 40)) for n in (1, 3))
     first[0, [0, 1]] = 1
     second[:, 1] = 1
     members = [client(first, 1, sparse), client(second, 3, sparse)]

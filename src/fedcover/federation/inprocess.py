@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from fedcover.federation.averaging import Averaging
 from fedcover.federation.engine import Federation, OnRound, Plan, Trained, batches, initialiser
 from fedcover.federation.field import Field, TrainingField
 from fedcover.federation.first_layer import SparseFirst
+from fedcover.federation.layout import Index
 from fedcover.federation.stack import Parameters, Stack
 from fedcover.models import initial_weights
 
@@ -68,57 +70,70 @@ class InProcess:
 
 
 class _Optimiser:
-    """Adam over the stack, in groups of clients that make equally many local steps."""
+    """Adam at every client, its state kept across rounds.
+
+    Clients that make equally many local steps form a group and step together; with full batches
+    there is one group.
+    """
 
     def __init__(self, stack: Stack, local: Parameters) -> None:
         plan = stack.plan
-        self._stack, self._plan = stack, plan
+        self._stack = stack
         sizes = np.array([len(c.train) for c in stack.clients])
         batch = plan.batch_size or int(sizes.max())
-        self._steps = plan.local_epochs * np.maximum(-(-sizes // batch), 1)
-        self._whole = bool(np.all(sizes <= batch))
-        self._train = stack.nodes("train")
-        self._first_train = np.cumsum(sizes) - sizes
-        self._all = TrainingField(stack, self._train) if self._whole else None
-        self._groups = []
-        for steps in np.unique(self._steps):
-            clients = np.flatnonzero(self._steps == steps)
-            rows = slice(int(clients[0]), int(clients[-1]) + 1)
-            first = rows
-            if isinstance(stack.first, SparseFirst):
-                bounds = np.searchsorted(stack.first.client_of_row, [rows.start, rows.stop])
-                first = slice(int(bounds[0]), int(bounds[1]))
-            slices = [first, rows, rows, rows]
-            views = [t[s] for t, s in zip(local.tensors(), slices, strict=True)]
-            adam = torch.optim.Adam(views, lr=plan.lr, fused=True)
-            self._groups.append((int(steps), slices, views, adam))
+        self._steps = plan.local_epochs * -(-sizes // batch)
+        self._train = np.split(stack.nodes("train"), np.cumsum(sizes)[:-1])
+        self._whole: TrainingField | None = None
+        if int(sizes.max()) <= batch:
+            self._whole = TrainingField(stack, stack.nodes("train"))
+        self._groups = [
+            _Group(stack, local, int(steps), np.flatnonzero(self._steps == steps))
+            for steps in np.unique(self._steps)
+        ]
 
     def round(self, local: Parameters, round_: int) -> None:
-        plan, stack = self._plan, self._stack
-        schedules = None
-        if not self._whole:
-            schedules = [
-                batches(len(c.train), plan, int(seed), int(number), round_)
-                for c, seed, number in zip(
-                    stack.clients, stack.seed_of, stack.number_of, strict=True
-                )
-            ]
-        for step in range(int(self._steps.max())):
-            part = self._all or self._batch(schedules, step)
-            gradients = part.gradients(local, (round_ << 20) + step)
-            for steps, slices, views, adam in self._groups:
-                if step < steps:
-                    for view, gradient, rows in zip(views, gradients, slices, strict=True):
-                        view.grad = gradient[rows]
-                    adam.step()
+        """All local steps of all clients between two averagings."""
+        fields = repeat(self._whole) if self._whole else self._batches(round_)
+        for step, field in zip(range(int(self._steps.max())), fields, strict=False):
+            gradients = field.gradients(local, (round_ << 20) + step)
+            for group in self._groups:
+                if step < group.steps:
+                    group.step(gradients)
 
-    def _batch(self, schedules: list[list[NDArray[np.int64]]], step: int) -> TrainingField:
-        nodes = [
-            self._train[np.sort(schedule[step]) + first]
-            for schedule, first in zip(schedules, self._first_train, strict=True)
-            if step < len(schedule)
+    def _batches(self, round_: int) -> Iterator[TrainingField]:
+        """For each step, the field of the batches of those clients that still have one."""
+        stack = self._stack
+        schedules = [
+            batches(len(nodes), stack.plan, int(seed), int(number), round_)
+            for nodes, seed, number in zip(self._train, stack.seed_of, stack.number_of, strict=True)
         ]
-        return TrainingField(self._stack, np.concatenate(nodes))
+        for step in range(int(self._steps.max())):
+            chosen = [
+                nodes[np.sort(schedule[step])]
+                for nodes, schedule in zip(self._train, schedules, strict=True)
+                if step < len(schedule)
+            ]
+            yield TrainingField(stack, np.concatenate(chosen))
+
+
+class _Group:
+    """Neighbouring clients of the stack with the same number of local steps in a round."""
+
+    def __init__(self, stack: Stack, local: Parameters, steps: int, clients: Index) -> None:
+        self.steps = steps
+        rows = slice(int(clients[0]), int(clients[-1]) + 1)
+        first = rows
+        if isinstance(stack.first, SparseFirst):
+            bounds = np.searchsorted(stack.first.client_of_row, [rows.start, rows.stop])
+            first = slice(int(bounds[0]), int(bounds[1]))
+        self._rows = [first, rows, rows, rows]
+        self._views = [t[r] for t, r in zip(local.tensors(), self._rows, strict=True)]
+        self._adam = torch.optim.Adam(self._views, lr=stack.plan.lr, fused=True)
+
+    def step(self, gradients: list[Tensor]) -> None:
+        for view, gradient, rows in zip(self._views, gradients, self._rows, strict=True):
+            view.grad = gradient[rows]
+        self._adam.step()
 
 
 class _Validation:

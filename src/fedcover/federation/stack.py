@@ -14,7 +14,10 @@ from fedcover.federation.first_layer import DenseFirst, SparseFirst
 from fedcover.federation.layout import Index
 from fedcover.models.gnn import operators, propagation
 
-DENSE_FROM = 0.2  # share of non-zero features from which the dense first layer is faster
+# Shares of non-zero features from which the dense first layer is faster (benchmarks/speed.py);
+# mini-batches cut a new field each step, which is cheap for dense rows.
+DENSE_FROM = 0.2
+DENSE_FROM_IN_BATCHES = 0.05
 
 
 @dataclass
@@ -65,8 +68,9 @@ class Stack:
         edges = [c.edge_index + s for c, s in zip(self.clients, self.starts, strict=False)]
         nodes = len(self.y)
         self.propagation = propagation(plan.model, np.concatenate(edges, axis=1), nodes)
-        stored = sum(c.x.nnz if sp.issparse(c.x) else c.x.size for c in self.clients)
-        layer = SparseFirst if stored < DENSE_FROM * nodes * self.features else DenseFirst
+        stored = sum(c.x.nnz if sp.issparse(c.x) else np.count_nonzero(c.x) for c in self.clients)
+        dense_from = DENSE_FROM if plan.batch_size is None else DENSE_FROM_IN_BATCHES
+        layer = SparseFirst if stored < dense_from * nodes * self.features else DenseFirst
         self.first = layer(self.clients, self.starts, self.propagation, plan.dtype)
 
     def nodes(self, role: str) -> Index:
