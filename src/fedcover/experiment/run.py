@@ -69,7 +69,7 @@ def run(
 
     repetitions = []
     for seed in config.seed_range:
-        repetitions.append(_repetition(graph, config, seed))
+        repetitions.append(prepare(graph, config, seed))
         report("partition", len(repetitions), config.seeds)
     judges = [Judge(repetition, config) for repetition in repetitions]
     clock.stop("partition")
@@ -79,7 +79,7 @@ def run(
     sets: list[pl.DataFrame] = []
     chosen: dict[str, Any] = {}
     sent: dict[str, Any] = {}
-    notes: dict[str, None] = {}
+    notes: dict[str, dict[int, None]] = {}  # to the seeds; clients' sizes alone decide on notes
     for name in config.methods:
         method = METHODS[name]
         plan = _plan(config, len(graph.label_names), method.average)
@@ -115,7 +115,8 @@ def run(
             ]
             groups += [{**own, **row} for row in evaluation.groups]
             sets += [f.select(pl.lit(name).alias("method"), pl.all()) for f in evaluation.sets]
-            notes |= dict.fromkeys(f"{name}, seed {repetition.seed}, {n}" for n in evaluation.notes)
+            for note in evaluation.notes:
+                notes.setdefault(note, {})[repetition.seed] = None
             if method.federated:
                 sent.setdefault(name, []).append(ledger.totals())
         clock.stop(f"calibrate {name}")
@@ -138,7 +139,7 @@ def run(
             "cut_edges": [r.partition.cut_edges.shape[1] for r in repetitions],
             "chosen_on_validation": chosen,
             "bytes_by_kind": sent,
-            "notes": list(notes),
+            "notes": [f"seed {', '.join(map(str, own))}, {note}" for note, own in notes.items()],
             "seconds": clock.stages,
             "versions": _versions(),
             "hardware": _hardware(),
@@ -167,7 +168,8 @@ class _Clock:
         self._last = now
 
 
-def _repetition(graph: Data, config: Config, seed: int) -> Repetition:
+def prepare(graph: Data, config: Config, seed: int) -> Repetition:
+    """One seed's experiment: partition and split."""
     parts = partition(graph, config.clients, config.partition, seed)
     roles = split(
         parts.client,
