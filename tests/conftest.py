@@ -6,9 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torch_geometric.data import Data
 
 from fedcover.graphs.assemble import assemble
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Several pytest workers share the cores, so that each of them keeps to one."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -69,8 +69,12 @@ class Config:
                 _whole(name, value, at_least=1)
         _whole("batch_size", self.batch_size, at_least=0)
         _whole("first_seed", self.first_seed, at_least=0)
-        if not 0 <= self.dropout < 1:
-            raise UsageError(f"dropout is {self.dropout:g}; it must be at least 0 and below 1.")
+        for name in ("dropout", "valid"):
+            share = getattr(self, name)
+            if not 0 <= share < 1:
+                raise UsageError(f"{name} is {share:g}; it must be at least 0 and below 1.")
+        if not 0 < self.train < 1:
+            raise UsageError(f"train is {self.train:g}; it must lie strictly between 0 and 1.")
         if not 0 < self.lr < float("inf"):
             raise UsageError(f"lr is {self.lr:g}; it must be a positive number.")
 

@@ -148,7 +148,7 @@ class Judge:
                     calibration, alpha, rule, on_message=ledger.listener()
                 )
                 if threshold.note:
-                    outcome.notes.append(f"score {name}, quantile {rule}: {threshold.note}")
+                    outcome.notes.append(f"quantile {rule}: {threshold.note}")
                 judged = conformal.evaluate_resplits(
                     scores[self.pool],
                     y[self.pool],

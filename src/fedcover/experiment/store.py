@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fedcover.errors import DataError, UsageError
@@ -73,7 +74,9 @@ def write_run(
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no infinity: it is spelt out."""
+    """JSON has no infinity, which is spelt out, and no numpy."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

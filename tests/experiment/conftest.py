@@ -1,0 +1,66 @@
+"""A small graph that is quick to train on and hard enough that sets differ in size."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from torch_geometric.data import Data
+
+from fedcover import Config
+from fedcover.graphs.assemble import assemble
+
+ALPHAS = (0.01, 0.1, 0.3)
+SCORES = ("aps", "aps-det", "raps", "lac")
+QUANTILES = ("exact", "average", "tdigest")
+METHODS = ("loc", "fed", "central")
+
+
+@pytest.fixture(scope="session")
+def make_toy() -> Callable[..., Data]:
+    """``make_toy(nodes, **columns)``: three labels, weak features, mostly homophilous edges."""
+
+    def make(nodes: int = 120, **columns: object) -> Data:
+        rng = np.random.default_rng(7)
+        y = np.arange(nodes) % 3
+        source = rng.integers(0, nodes, size=4 * nodes)
+        same_label = (source + 3 * rng.integers(1, nodes // 3, size=4 * nodes)) % nodes
+        anywhere = rng.integers(0, nodes, size=4 * nodes)
+        target = np.where(rng.random(4 * nodes) < 0.3, anywhere, same_label)
+        arguments = {
+            "x": rng.normal(size=(nodes, 6)) + np.eye(3, 6)[y],
+            "edges": np.stack([source, target]),
+            "y": y,
+            "name": "toy",
+            "label_names": ["a", "b", "c"],
+            "node_ids": [f"n{i}" for i in range(nodes)],
+        }
+        return assemble(**(arguments | columns))  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def toy(make_toy: Callable[..., Data]) -> Data:
+    return make_toy()
+
+
+@pytest.fixture(scope="session")
+def quick() -> Callable[..., Config]:
+    """``quick(**changes)``: everything the contract knows, in a second."""
+
+    def make(**changes: object) -> Config:
+        settings = {
+            "clients": 3,
+            "partition": "random",  # equal sizes on every platform
+            "methods": METHODS,
+            "scores": SCORES,
+            "quantiles": QUANTILES,
+            "alphas": ALPHAS,
+            "seeds": 2,
+            "rounds": 4,
+            "hidden": 8,
+            "resplits": 7,
+        }
+        return Config(**(settings | changes))  # type: ignore[arg-type]
+
+    return make

@@ -1,0 +1,112 @@
+from dataclasses import FrozenInstanceError, asdict
+
+import numpy as np
+import pytest
+
+from fedcover import Config, UsageError
+
+NAN, INF = float("nan"), float("inf")
+
+REFUSED = [
+    ({"methods": ("loc", "gen")}, "methods has 'gen'; it must be one of loc, fed, central."),
+    ({"methods": ()}, "methods is empty; choose from loc, fed, central."),
+    ({"methods": ("fed", "loc", "fed")}, "methods names 'fed' twice."),
+    ({"scores": ("APS",)}, "scores has 'APS'; it must be one of lac, aps, aps-det, raps."),
+    ({"scores": ()}, "scores is empty; choose from lac, aps, aps-det, raps."),
+    ({"quantiles": ("mean",)}, "quantiles has 'mean'; it must be one of exact, average, tdigest."),
+    ({"partition": "kmeans"}, "partition has 'kmeans'; it must be one of metis, louvain, random,"),
+    ({"model": "gat"}, "model has 'gat'; it must be one of gcn, sage."),
+    ({"temperature": "hot"}, "temperature has 'hot'; it must be one of pooled, averaged, none."),
+    ({"alphas": ()}, "alphas is empty; give at least one level between 0 and 1."),
+    ({"alphas": (0.1, 0.0)}, "alphas has 0; every alpha must lie strictly between 0 and 1."),
+    ({"alphas": (1.0,)}, "alphas has 1; every alpha"),
+    ({"alphas": (NAN,)}, "alphas has nan; every alpha"),
+    ({"alphas": (0.1, 0.10)}, "alphas names '0.1' twice."),
+    ({"clients": None}, "clients is missing; partition 'metis' needs a number."),
+    ({"clients": 0}, "clients is 0; it must be a whole number of 1 or more."),
+    ({"clients": 2.5}, "clients is 2.5; it must be a whole number of 1 or more."),
+    ({"seeds": 0}, "seeds is 0; it must be a whole number of 1 or more."),
+    ({"seeds": None}, "seeds is None; it must be a whole number of 1 or more."),
+    ({"rounds": -1}, "rounds is -1; it must be a whole number of 1 or more."),
+    ({"rounds": "9"}, "rounds is '9'; it must be a whole number of 1 or more."),
+    ({"local_epochs": 0}, "local_epochs is 0; it must be a whole number of 1 or more."),
+    ({"hidden": 0}, "hidden is 0; it must be a whole number of 1 or more."),
+    ({"resplits": 0}, "resplits is 0; it must be a whole number of 1 or more."),
+    ({"batch_size": -1}, "batch_size is -1; it must be a whole number of 0 or more."),
+    ({"first_seed": -1}, "first_seed is -1; it must be a whole number of 0 or more."),
+    ({"dropout": 1.0}, "dropout is 1; it must be at least 0 and below 1."),
+    ({"dropout": -0.1}, "dropout is -0.1; it must be at least 0 and below 1."),
+    ({"dropout": NAN}, "dropout is nan; it must be at least 0 and below 1."),
+    ({"lr": 0.0}, "lr is 0; it must be a positive number."),
+    ({"lr": INF}, "lr is inf; it must be a positive number."),
+    ({"lr": NAN}, "lr is nan; it must be a positive number."),
+    ({"train": 0.0}, "train is 0; it must lie strictly between 0 and 1."),
+    ({"train": 1.0}, "train is 1; it must lie strictly between 0 and 1."),
+    ({"valid": 1.0}, "valid is 1; it must be at least 0 and below 1."),
+    ({"valid": -0.5}, "valid is -0.5; it must be at least 0 and below 1."),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), REFUSED, ids=[str(c) for c, _ in REFUSED])
+def test_a_refusal_names_the_setting_its_value_and_what_is_accepted(changes, sentence):
+    with pytest.raises(UsageError) as caught:
+        Config(**changes)
+    assert str(caught.value).startswith(sentence)
+    assert caught.value.exit_status == 2
+
+
+def test_the_default_preset_is_the_plain_config_and_has_the_guarantee():
+    config = Config.preset("default")
+    assert config == Config()
+    assert config.quantiles == ("exact",)
+    assert config.temperature == "pooled"
+    assert config.empty_sets
+
+
+def test_the_paper_preset_is_the_papers_setting():
+    changed = asdict(Config.preset("paper")).items() - asdict(Config()).items()
+    assert dict(changed) == {
+        "methods": ("loc", "fed"),
+        "scores": ("aps-det",),
+        "quantiles": ("average",),
+        "temperature": "averaged",
+        "batch_size": 32,
+    }
+
+
+def test_none_means_as_the_preset_has_it():
+    config = Config.preset("paper", batch_size=None, scores=None, clients=None, seeds=3)
+    assert config == Config.preset("paper", seeds=3)
+
+
+def test_a_change_wins_over_the_preset():
+    assert Config.preset("paper", batch_size=0, scores=("lac",)).batch_size == 0
+    assert not Config.preset("default", empty_sets=False).empty_sets
+
+
+def test_given_clients_need_no_number_and_may_have_one():
+    assert Config.preset("default", partition="given").clients is None
+    assert Config.preset("default", partition="given", clients=4).clients == 4
+    assert Config(partition="given", clients=None).clients is None
+
+
+def test_preset_refuses_unknown_names_and_bad_values():
+    with pytest.raises(UsageError, match=r"preset is 'papre'; it must be one of default, paper\."):
+        Config.preset("papre")
+    with pytest.raises(UsageError, match="There is no setting called 'alpha'"):
+        Config.preset("default", alpha=0.1)
+    with pytest.raises(UsageError, match="rounds is 0"):
+        Config.preset("paper", rounds=0)
+
+
+def test_numpy_integers_are_whole_numbers():
+    assert Config(clients=np.int64(3), seeds=np.int32(2)).seed_range == range(2)
+
+
+def test_seed_range_starts_at_the_first_seed():
+    assert list(Config(seeds=3, first_seed=4).seed_range) == [4, 5, 6]
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        Config().clients = 3  # type: ignore[misc]

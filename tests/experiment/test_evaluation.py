@@ -1,0 +1,172 @@
+"""One repetition judged by loops over nodes and re-splits, from random logits."""
+
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedcover import Config, conformal
+from fedcover.experiment.evaluation import Judge
+from fedcover.experiment.methods import Repetition
+from fedcover.federation.ledger import Ledger
+from fedcover.graphs import Role, partition, split
+
+ALPHA = 0.2
+
+
+def judge(graph, **changes):
+    settings = {
+        "clients": 3,
+        "scores": ("lac",),
+        "alphas": (ALPHA,),
+        "resplits": 6,
+        "temperature": "none",
+    }
+    config = Config(**(settings | changes))
+    cut = partition(graph, 3, "metis", seed=0)
+    roles = split(cut.client, np.random.default_rng(0))
+    return Judge(Repetition(graph, cut, roles, seed=0), config)
+
+
+@pytest.fixture
+def logits(toy):
+    rng = np.random.default_rng(1)
+    return (rng.normal(size=(120, 3)) + 1.5 * np.eye(3)[toy.y]).astype(np.float32)
+
+
+def by_hand(own, logits):
+    """Coverage, sizes and so on of LAC under Theorem 1's rank, re-split by re-split."""
+    probs = conformal.softmax(logits)
+    scores = (1 - probs).astype(np.float32)
+    client, y = own.repetition.partition.client, own.y
+    found = []
+    for mask in own.is_calibration:
+        calibration, test = own.pool[mask], own.pool[~mask]
+        true = sorted(scores[i, y[i]] for i in calibration)
+        q_hat = true[ceil((1 - Fraction(str(ALPHA))) * (len(calibration) + 3)) - 1]
+        sets = {i: {c for c in range(3) if scores[i, c] <= q_hat} for i in test}
+        hit = {i: y[i] in sets[i] for i in test}
+        found.append(
+            {
+                "coverage": np.mean([hit[i] for i in test]),
+                "set_size": np.mean([len(sets[i]) for i in test]),
+                "singleton_rate": np.mean([len(sets[i]) == 1 for i in test]),
+                "empty_rate": np.mean([len(sets[i]) == 0 for i in test]),
+                "client": [np.mean([hit[i] for i in test if client[i] == k]) for k in range(3)],
+                "class": [np.mean([hit[i] for i in test if y[i] == c]) for c in range(3)],
+            }
+        )
+    means = {key: np.mean([row[key] for row in found], axis=0) for key in found[0]}
+    means["coverage_sd"] = np.std([row["coverage"] for row in found], ddof=1)
+    means["min_client_coverage"] = means.pop("client").min()
+    means["class_coverage_gap"] = (1 - ALPHA) - means.pop("class").min()
+    means["accuracy"] = np.mean([probs[i].argmax() == y[i] for i in own.pool])
+    return means
+
+
+def test_a_row_is_the_mean_over_resplits_counted_by_hand(toy, logits):
+    own = judge(toy)
+    outcome = own.evaluate(logits, Ledger())
+    expected = by_hand(own, logits)
+    spread = expected.pop("coverage_sd")
+    (row,) = outcome.results
+    assert 0 < expected["empty_rate"] < expected["singleton_rate"]  # the logits make a real case
+    assert {key: row[key] for key in expected} == pytest.approx(expected)
+    assert next(g for g in outcome.groups if g["kind"] == "all")["coverage_sd"] == pytest.approx(
+        spread
+    )
+
+
+def test_every_resplit_keeps_each_clients_number_of_calibration_nodes(toy):
+    own = judge(toy)
+    roles, client = own.repetition.roles, own.repetition.partition.client
+    expected = np.bincount(client[roles == Role.CALIB], minlength=3).tolist()
+    for mask in own.is_calibration:
+        assert np.bincount(own.client[mask], minlength=3).tolist() == expected
+    assert len({mask.tobytes() for mask in own.is_calibration}) == 6
+
+
+def test_the_primary_split_gives_q_hat_and_the_sets(toy, logits):
+    own = judge(toy)
+    outcome = own.evaluate(logits, Ledger())
+    scores = (1 - conformal.softmax(logits)).astype(np.float32)
+    calib = np.flatnonzero(own.repetition.roles == Role.CALIB)
+    rank = ceil((1 - Fraction(str(ALPHA))) * (len(calib) + 3))
+    q_hat = np.sort(scores[calib, own.y[calib]])[rank - 1]
+    assert outcome.results[0]["q_hat"] == q_hat
+    assert outcome.results[0]["n_calibration"] == len(calib)
+    names = np.array(toy.label_names)
+    for row in outcome.sets[0].iter_rows(named=True):
+        node = int(row["node"].removeprefix("n"))
+        assert own.repetition.roles[node] == Role.TEST
+        assert row["set"] == names[scores[node] <= q_hat].tolist()
+        assert row["label"] == names[own.y[node]]
+        assert row["client"] == str(own.repetition.partition.client[node])
+
+
+def test_groups_partition_the_test_nodes(toy, logits):
+    outcome = judge(toy).evaluate(logits, Ledger())
+    groups = pl.DataFrame(outcome.groups)
+    total = groups.filter(kind="all").row(0, named=True)
+    for kind in ("client", "class", "degree", "position", "size"):
+        own = groups.filter(kind=kind)
+        assert own["group"].is_unique().all()
+        assert own["n_test"].sum() == pytest.approx(total["n_test"])
+    # Sizes vary from re-split to re-split, clients' test nodes do not: there the means add up.
+    own = groups.filter(kind="client")
+    assert (own["n_test"] * own["coverage"]).sum() == pytest.approx(
+        total["n_test"] * total["coverage"]
+    )
+
+
+def test_degrees_count_the_edges_that_a_client_sees(make_toy):
+    graph = make_toy(12, edges=np.array([[0, 0, 0, 1, 1, 3], [1, 2, 3, 4, 5, 9]]))
+    graph.client = (graph.y * 0).clone()
+    graph.client[3:] = 1
+    graph.client_names = ["p", "q"]
+    cut = partition(graph, method="given")
+    roles = np.full(12, Role.CALIB, dtype=np.int8)
+    roles[6:] = Role.TEST
+    own = Judge(Repetition(graph, cut, roles, 0), Config(clients=2, resplits=1))
+    # 0: 1, 2 (3 is cut off); 1: 0 (4, 5 are cut off); 2: 0; 3: 9 (0 is cut off); 9: 3.
+    assert [own.groups["degree"][i] for i in (0, 1, 2, 3, 4, 9)] == [2, 1, 1, 1, 0, 1]
+    assert np.flatnonzero(own.groups["position"]).tolist() == [0, 1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("score", ["lac", "aps", "raps"])
+def test_without_empty_sets_the_top_label_joins_and_nothing_else_changes(toy, logits, score):
+    kept = judge(toy, scores=(score,), alphas=(0.6,)).evaluate(logits, Ledger())
+    filled = judge(toy, scores=(score,), alphas=(0.6,), empty_sets=False).evaluate(logits, Ledger())
+    assert kept.results[0]["empty_rate"] > 0
+    assert filled.results[0]["empty_rate"] == 0
+    assert filled.results[0]["q_hat"] == kept.results[0]["q_hat"]
+    assert filled.results[0]["coverage"] >= kept.results[0]["coverage"]
+    rows = (outcome.sets[0].iter_rows(named=True) for outcome in (kept, filled))
+    for before, after in zip(*rows, strict=True):
+        node = int(before["node"].removeprefix("n"))
+        top = toy.label_names[logits[node].argmax()]
+        assert set(after["set"]) == {*before["set"], top}
+        assert after["size"] == len(after["set"])
+        assert after["covered"] == (after["label"] in after["set"])
+
+
+def test_sets_are_nested_in_alpha(toy, logits):
+    scores = ("aps", "aps-det", "raps", "lac")
+    outcome = judge(toy, scores=scores, alphas=(0.1, 0.3)).evaluate(logits, Ledger())
+    for wide, narrow in zip(outcome.sets[::2], outcome.sets[1::2], strict=True):
+        assert all(
+            set(small) <= set(large)
+            for small, large in zip(narrow["set"], wide["set"], strict=True)
+        )
+
+
+def test_the_ledger_hears_counts_and_temperatures_only(toy, logits):
+    ledger = Ledger()
+    judge(toy, scores=("raps",), temperature="pooled").evaluate(logits, ledger)
+    assert {entry.kind for entry in ledger} == {"temperature", "raps constants", "quantile"}
+    quantile = [e for e in ledger if e.kind == "quantile" and e.direction == "up"]
+    assert [(e.client, e.round, e.shape) for e in quantile] == [
+        (k, r, (256,)) for r in range(4) for k in range(3)
+    ]

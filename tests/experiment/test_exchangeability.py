@@ -1,0 +1,107 @@
+"""Nothing that shapes scores may see a calibration or test label (design, rule 5.3)."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+
+from fedcover import conformal, run
+from fedcover.federation import InProcess
+from fedcover.graphs import Role
+
+
+@dataclass
+class Witness(InProcess):
+    """Trains as usual, and remembers the models it gave and the scores made of them."""
+
+    models: list = field(default_factory=list)
+    scores: list = field(default_factory=list)
+
+    def train(self, federations, plan, *, on_round=None):
+        trained = super().train(federations, plan, on_round=on_round)
+        self.models += [
+            [t.numpy() for w in model.weights for t in w.tensors()] + model.logits
+            for model in trained
+        ]
+        return trained
+
+
+@pytest.fixture(scope="module")
+def roles():
+    return np.random.default_rng(3).permutation(np.arange(120) % 4).astype(np.int8)
+
+
+@pytest.fixture
+def watch(make_toy, quick, monkeypatch):
+    """Run a graph with this split and these labels; returns the witness and what was chosen."""
+
+    def watch(roles, y=None):
+        witness, score = Witness(), conformal.score
+
+        def remember(*arguments):
+            witness.scores.append(score(*arguments))
+            return witness.scores[-1]
+
+        graph = make_toy(split=roles)
+        if y is not None:
+            graph.y = torch.from_numpy(y)
+        with monkeypatch.context() as patch:
+            patch.setattr(conformal, "score", remember)
+            finished = run(graph, quick(quantiles=("exact",)), engine=witness)
+        return witness, finished
+
+    return watch
+
+
+def labels_with_noise(roles, *noisy):
+    y = np.arange(120) % 3
+    chosen = np.isin(roles, noisy)
+    y[chosen] = np.random.default_rng(9).integers(0, 3, size=chosen.sum())
+    return y
+
+
+def same(left, right):
+    return all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def test_noise_for_calibration_and_test_labels_changes_no_score(roles, watch):
+    plain, told = watch(roles)
+    noisy, noised = watch(roles, labels_with_noise(roles, Role.CALIB, Role.TEST))
+    assert len(plain.models) == 3 * 2  # methods × seeds
+    assert len(plain.scores) == 3 * 2 * 4  # × scores
+    assert all(same(a, b) for a, b in zip(plain.models, noisy.models, strict=True))
+    assert same(plain.scores, noisy.scores)
+    assert told.info["chosen_on_validation"] == noised.info["chosen_on_validation"]
+    # The noise did arrive: what is judged by those labels differs.
+    assert not told.results["q_hat"].equals(noised.results["q_hat"])
+    assert not told.results["accuracy"].equals(noised.results["accuracy"])
+
+
+@pytest.mark.parametrize("role", [Role.TRAIN, Role.VALID])
+def test_the_witness_notices_the_labels_that_may_be_used(roles, watch, role):
+    plain, told = watch(roles)
+    noisy, noised = watch(roles, labels_with_noise(roles, role))
+    assert not same(plain.scores, noisy.scores)
+    assert told.info["chosen_on_validation"] != noised.info["chosen_on_validation"]
+
+
+def test_swapping_calibration_and_test_permutes_nothing_but_roles(roles, watch):
+    swapped = roles.copy()
+    swapped[roles == Role.CALIB], swapped[roles == Role.TEST] = Role.TEST, Role.CALIB
+    plain, told = watch(roles)
+    other, changed = watch(swapped)
+    assert all(same(a, b) for a, b in zip(plain.models, other.models, strict=True))
+    assert same(plain.scores, other.scores)
+    assert told.info["chosen_on_validation"] == changed.info["chosen_on_validation"]
+    assert set(told.sets["node"]).isdisjoint(changed.sets["node"])
+
+
+def test_a_random_exchange_of_roles_leaves_every_nodes_scores_alone(roles, watch):
+    pool = np.flatnonzero(roles >= Role.CALIB)
+    mixed = roles.copy()
+    mixed[pool] = np.random.default_rng(1).permutation(roles[pool])
+    assert not np.array_equal(mixed, roles)
+    plain, _ = watch(roles)
+    other, _ = watch(mixed)
+    assert same(plain.scores, other.scores)

@@ -1,0 +1,205 @@
+from itertools import product
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedcover import Config, DataError, UsageError, run
+from fedcover.experiment.frames import KEY
+from fedcover.graphs import Role
+
+# The contract (design, section 4), written out: other programs rely on names and order.
+RESULTS = """
+dataset, clients, partition, method, model, score, quantile, alpha, seed, n_calibration, n_test,
+q_hat, coverage, set_size, singleton_rate, empty_rate, min_client_coverage, class_coverage_gap,
+accuracy, train_seconds
+"""
+SETS = "method, score, quantile, alpha, seed, node, client, label, set, size, covered"
+
+
+@pytest.fixture(scope="module")
+def finished(toy, quick):
+    return run(toy, quick())
+
+
+def untimed(finished):
+    return finished.results.drop("train_seconds")
+
+
+def test_columns_are_the_contracts_in_order(finished):
+    assert ", ".join(finished.results.columns) == " ".join(RESULTS.split())
+    assert ", ".join(finished.sets.columns) == SETS
+    assert finished.sets.schema["set"] == pl.List(pl.String)
+
+
+def test_every_key_has_exactly_one_row(finished):
+    config = finished.config
+    settings = (config.methods, config.scores, config.quantiles, config.alphas, config.seed_range)
+    assert sorted(finished.results.select(KEY).rows()) == sorted(product(*settings))
+
+
+def test_what_the_config_says_is_in_every_row(finished):
+    same = finished.results.select("dataset", "clients", "partition", "model").unique()
+    assert same.rows() == [("toy", 3, "random", "gcn")]
+
+
+def test_metrics_lie_in_their_ranges_and_nothing_is_missing(finished):
+    results = finished.results
+    assert results.null_count().sum_horizontal().item() == 0
+    for name in ("coverage", "singleton_rate", "empty_rate", "min_client_coverage", "accuracy"):
+        assert results[name].is_between(0, 1).all()
+    assert (results["min_client_coverage"] <= results["coverage"]).all()
+    assert results["set_size"].is_between(0, 3).all()
+    assert (results["train_seconds"] > 0).all()
+
+
+def test_training_longer_makes_sets_smaller(toy, finished, quick):
+    cell = {"method": "central", "score": "lac", "quantile": "exact", "alpha": 0.1}
+    trained = run(toy, quick(methods=("central",), scores=("lac",), rounds=60))
+    short, long = (r.results.filter(**cell) for r in (finished, trained))
+    assert long["accuracy"].mean() > 0.7 > 0.5 > short["accuracy"].mean()
+    assert long["set_size"].mean() < 2 < short["set_size"].mean()
+
+
+def test_calibration_and_test_are_four_fifths_of_the_nodes(finished):
+    assert finished.results.select("n_calibration", "n_test").unique().rows() == [(48, 48)]
+
+
+def test_sets_list_each_test_node_once(finished):
+    sets = finished.sets
+    per_key = sets.group_by(KEY).agg(pl.len(), pl.col("node").n_unique().alias("nodes"))
+    joined = finished.results.join(per_key, on=KEY)
+    assert len(joined) == len(finished.results)
+    assert (joined["len"] == joined["n_test"]).all()
+    assert (joined["nodes"] == joined["n_test"]).all()
+    assert (sets["size"] == sets["set"].list.len()).all()
+    assert (sets["covered"] == sets["set"].list.contains(sets["label"])).all()
+
+
+def test_sets_are_near_the_mean_over_resplits(finished):
+    """One split of 50 nodes and the mean of others: apart by chance, but not by much."""
+    own = finished.sets.group_by(KEY).agg(
+        pl.col("covered").mean().alias("own_coverage"), pl.col("size").mean().alias("own_size")
+    )
+    joined = finished.results.join(own, on=KEY).filter(quantile="exact")
+    assert (joined["own_coverage"] - joined["coverage"]).abs().max() < 0.25
+    assert abs((joined["own_coverage"] - joined["coverage"]).mean()) < 0.05
+    assert abs((joined["own_size"] - joined["set_size"]).mean()) < 0.15
+
+
+def test_two_runs_differ_in_nothing_but_time(toy, finished, quick):
+    again = run(toy, quick())
+    assert untimed(again).equals(untimed(finished))
+    assert again.groups.equals(finished.groups)
+    assert again.sets.equals(finished.sets)
+    assert again.info | {"seconds": {}} == finished.info | {"seconds": {}}
+
+
+def test_a_seed_does_not_depend_on_the_others(toy, quick):
+    several = run(toy, quick(seeds=3))
+    alone = run(toy, quick(seeds=1, first_seed=1))
+    assert untimed(several).filter(seed=1).equals(untimed(alone))
+    assert several.sets.filter(seed=1).equals(alone.sets)
+
+
+def test_a_method_does_not_depend_on_the_others(toy, finished, quick):
+    alone = run(toy, quick(methods=("fed",), scores=("lac",), alphas=(0.3,)))
+    own = untimed(finished).filter(method="fed", score="lac", alpha=0.3)
+    assert untimed(alone).equals(own)
+
+
+def test_seeds_differ(finished):
+    first, second = (untimed(finished).filter(seed=seed).drop("seed") for seed in (0, 1))
+    assert not first.equals(second)
+
+
+def test_a_rank_above_n_gives_full_sets_and_says_so(finished):
+    # ⌈0.99 · (48 + 3)⌉ = 51 > 48.
+    results = finished.results.filter(quantile="exact", alpha=0.01)
+    assert results["q_hat"].to_list() == [float("inf")] * len(results)
+    assert (results["coverage"] == 1).all()
+    assert (results["set_size"] == 3).all()
+    sets = finished.sets.filter(quantile="exact", alpha=0.01)
+    assert sets["set"].unique().to_list() == [["a", "b", "c"]]
+    (note,) = (n for n in finished.info["notes"] if "quantile exact" in n)
+    assert note.startswith("seed 0, 1, quantile exact: alpha = 0.01 asks for rank 51 of 48")
+    assert note.endswith("q_hat is +inf and every set holds all labels.")
+
+
+def test_averaging_names_its_small_clients_once_for_all_methods_and_scores(finished):
+    # 1/0.01 − 1 = 99 and 1/0.1 − 1 = 9; each client holds 16 calibration nodes.
+    (note,) = (n for n in finished.info["notes"] if "quantile average" in n)
+    assert "averaging needs n_k >= 1/alpha - 1 = 99" in note
+    assert "too few at client 0, 1, 2" in note
+
+
+def test_the_info_can_rebuild_the_run(finished):
+    info = finished.info
+    assert Config(**info["config"]) == finished.config
+    assert info["graph"]["name"] == "toy"
+    assert info["graph"]["nodes"] == 120
+    assert info["seeds"] == [0, 1]
+    assert len(info["cut_edges"]) == 2
+    stages = [f"{stage} {m}" for m in finished.config.methods for stage in ("train", "calibrate")]
+    assert list(info["seconds"]) == ["partition", *stages]
+    assert set(info["bytes_by_kind"]) == {"loc", "fed"}  # nothing of central crosses a network
+    assert "weights" not in info["bytes_by_kind"]["loc"][0]
+    assert info["bytes_by_kind"]["fed"][0]["weights"]["up"] > 0
+    assert {len(chosen["temperature"]) for chosen in info["chosen_on_validation"].values()} == {2}
+
+
+def test_progress_counts_every_stage_to_its_end(toy, quick):
+    heard = []
+    run(toy, quick(methods=("loc", "fed")), progress=lambda *step: heard.append(step))
+    assert heard[:2] == [("partition", 1, 2), ("partition", 2, 2)]
+    stages = list(dict.fromkeys(stage for stage, _, _ in heard))
+    assert stages == ["partition", "train loc", "calibrate loc", "train fed", "calibrate fed"]
+    for stage in stages:
+        steps = [(done, total) for name, done, total in heard if name == stage]
+        assert steps == sorted(steps)
+        assert steps[-1][0] == steps[-1][1] == (4 if "train" in stage else 2)
+
+
+def test_given_clients_and_splits_are_honoured(make_toy, quick):
+    rng = np.random.default_rng(3)
+    client = rng.permutation(np.arange(120) % 2)
+    roles = rng.permutation(np.arange(120) % 4)
+    graph = make_toy(client=client, client_names=["north", "south"], split=roles)
+    finished = run(graph, quick(partition="given", clients=None, alphas=(0.3,)))
+    assert finished.results.select(
+        "clients", "partition", "n_calibration", "n_test"
+    ).unique().rows() == [(2, "given", 30, 30)]
+    for row in finished.sets.select("node", "client").unique().iter_rows(named=True):
+        node = int(row["node"].removeprefix("n"))
+        assert roles[node] == Role.TEST
+        assert row["client"] == ("north", "south")[client[node]]
+    assert set(finished.groups.filter(kind="client")["group"]) == {"north", "south"}
+
+
+def test_a_given_split_is_honoured_under_another_partition(make_toy, quick):
+    roles = np.random.default_rng(3).permutation(np.arange(120) % 4)
+    finished = run(make_toy(split=roles), quick(alphas=(0.3,), methods=("fed",)))
+    nodes = finished.sets["node"].str.strip_prefix("n").cast(pl.Int64).unique()
+    assert sorted(nodes) == np.flatnonzero(roles == Role.TEST).tolist()
+
+
+@pytest.mark.parametrize("changes", [{"model": "sage"}, {"batch_size": 4}, {"local_epochs": 2}])
+def test_training_settings_reach_the_engine(toy, finished, quick, changes):
+    other = run(toy, quick(methods=("fed",), scores=("lac",), quantiles=("exact",), **changes))
+    own = untimed(finished).filter(method="fed", score="lac", quantile="exact")
+    assert not untimed(other).drop("model").equals(own.drop("model"))
+
+
+def test_valid_zero_needs_no_validation_nodes(toy, quick):
+    finished = run(toy, quick(valid=0.0))
+    assert finished.info["chosen_on_validation"]["fed"]["best_round"] == [4, 4]  # the last
+    assert finished.results.null_count().sum_horizontal().item() == 0
+
+
+def test_what_cannot_be_cut_is_refused_before_any_progress(toy, quick):
+    heard = []
+    with pytest.raises(UsageError, match="clients is 121, but toy has only 120 nodes"):
+        run(toy, quick(clients=121), progress=lambda *step: heard.append(step))
+    with pytest.raises(DataError, match="Client 0 has too few nodes, 2"):
+        run(toy, quick(clients=60, partition="random"), progress=lambda *s: heard.append(s))
+    assert heard == []
