@@ -140,9 +140,9 @@ def test_the_ten_lines_are_those_of_the_module():
 
 
 def first_cells(text: str, heading: str) -> list[str]:
-    """The names in the first column of the table below a heading of a page."""
-    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return re.findall(r"^\| `(\w+)`", section, re.MULTILINE)
+    """The names in the first column of the first table below a heading of a page."""
+    table = text.partition(f"\n## {heading}\n")[2].partition("|---")[2].partition("\n\n")[0]
+    return re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
