@@ -35,7 +35,7 @@ class Config:
     seeds: int = 5
     first_seed: int = 0
     rounds: int = 100
-    local_epochs: int = 1
+    local_epochs: int = 3
     batch_size: int = 0  # training nodes a step; 0: all at once
     hidden: int = 64
     dropout: float = 0.5
