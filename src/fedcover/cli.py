@@ -22,6 +22,8 @@ app = typer.Typer(
 data_app = typer.Typer(help="The named graphs: list, show, fetch, cuts.")
 app.add_typer(data_app, name="data")
 
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
 Data = Annotated[
     str | None,
     typer.Option("--data", metavar="DIR", help="Folder with raw files, laid out as PyG does."),
@@ -30,24 +32,28 @@ Data = Annotated[
 
 def main() -> None:
     """Entry point: one sentence on stderr for what a user can mend, and the right exit status."""
+    status, sentence = _outcome()
+    if sentence:
+        print(f"fedcover: {sentence}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _outcome() -> tuple[int, str]:
     try:
-        sys.exit(app(prog_name="fedcover", standalone_mode=False) or 0)
+        status = app(prog_name="fedcover", standalone_mode=False) or 0
     except FedcoverError as error:
-        print(f"fedcover: {error}", file=sys.stderr)
-        sys.exit(error.exit_status)
+        return error.exit_status, str(error)
     except TyperException as error:  # an unknown option, a missing argument, …
-        print(f"fedcover: {_sentence(error)}", file=sys.stderr)
-        sys.exit(2)
+        return 2, _sentence(error)
     except MemoryError:
-        print("fedcover: there is not enough memory for this run.", file=sys.stderr)
-        sys.exit(1)
+        return 1, "there is not enough memory for this run."
     except OSError as error:  # a name that is too long, a folder that may not be read, …
         place = f"{error.filename}: " if error.filename else ""
-        print(f"fedcover: {place}{error.strerror or error}.", file=sys.stderr)
-        sys.exit(1)
+        return 1, f"{place}{error.strerror or error}."
     except (KeyboardInterrupt, typer.Abort):
-        print("fedcover: interrupted; nothing was written.", file=sys.stderr)
-        sys.exit(130)
+        status = INTERRUPTED
+    # Typer turns Ctrl-C into a status of its own accord.
+    return status, "interrupted; nothing is half-written." if status == INTERRUPTED else ""
 
 
 def _sentence(error: TyperException) -> str:
