@@ -1,0 +1,69 @@
+"""Theorem 1 on a real graph: the short version of ``make validity`` on the embedded Cora.
+
+Given the trained models, only the calibration/test re-splits are random, so their spread is the
+error of the mean coverage (design 5.6; fedcover.experiment.summary).
+"""
+
+import polars as pl
+import pytest
+
+from fedcover import Config, load, run
+from fedcover.conformal import SCORES, coverage_band
+from fedcover.experiment.summary import STANDARD_ERRORS, summarise
+
+ALPHAS = (0.05, 0.1, 0.2)
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """Every cell of the guarantee, and the same for averaged quantiles, with its band."""
+    cora = load("cora")
+    tables = []
+    for clients in (3, 20):
+        config = Config(
+            clients=clients,
+            methods=("fed", "loc"),
+            scores=tuple(SCORES),
+            quantiles=("exact", "average"),
+            alphas=ALPHAS,
+            seeds=2,
+            rounds=15,
+        )
+        finished = run(cora, config)
+        n = finished.results["n_calibration"].mean()
+        table = summarise(finished.results, finished.groups, config.resplits)
+        bands = [coverage_band(alpha, int(n), clients) for alpha in table["alpha"]]
+        tables.append(
+            table.with_columns(
+                pl.lit(clients).alias("clients"),
+                pl.Series("low", [low for low, _ in bands]),
+                pl.Series("high", [high for _, high in bands]),
+            )
+        )
+    return pl.concat(tables)
+
+
+def outside(cells):
+    """The cells whose coverage leaves the band by more than three errors."""
+    error = STANDARD_ERRORS * pl.col("coverage_se")
+    tied = [name for name, score in SCORES.items() if score.ties]
+    below = pl.col("coverage") < pl.col("low") - error
+    above = pl.col("coverage") > pl.col("high") + error
+    return cells.filter(below | (above & ~pl.col("score").is_in(tied)))
+
+
+def test_exact_coverage_lies_in_the_band(cells):
+    exact = cells.filter(quantile="exact")
+    assert len(exact) == 2 * 2 * len(SCORES) * len(ALPHAS)
+    wrong = outside(exact).select("clients", "method", "score", "alpha", "coverage", "coverage_se")
+    assert wrong.rows() == []
+
+
+def test_the_check_is_sharp(cells):
+    assert cells["coverage_se"].max() < 0.002  # of levels that are 0.05 apart
+
+
+def test_averaged_quantiles_fail_the_same_check(cells):
+    average = cells.filter(quantile="average", clients=20)
+    low = outside(average).filter(pl.col("coverage") < pl.col("low"))
+    assert len(low) > len(average) / 2
