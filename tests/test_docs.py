@@ -2,9 +2,9 @@
 
 Python and console blocks of ``docs/*.md`` are run from top to bottom, those of a page in one
 namespace and one empty folder. The output shown must be the output, apart from white space. After
-the word ``varies`` in a block's first line numbers are not compared, because training rounds
-differently on another processor; everything around the numbers still is. Blocks in another
-language (``sh``, ``csv``, ``text``) are only shown.
+the word ``varies`` in a block's first line, numbers, truth values and sets of labels are not
+compared, because training rounds differently on another processor; everything else is. Blocks in
+another language (``sh``, ``text``) are only shown.
 """
 
 import doctest
@@ -25,6 +25,7 @@ TEXTS = [*sorted(ROOT.glob("*.md")), *PAGES]
 
 FENCE = re.compile(r"^```(?P<words>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"[-+]?(\d[\d,]*\.?\d*|\.\d+)(e[-+]?\d+)?")
+FOUND = re.compile(r'\[("[^\]]*)?\]|\b(true|false)\b|▼')
 LINK = re.compile(r"\]\((?!https?://|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
 PATH = re.compile(r"`((?:src|tests|docs|benchmarks|scripts|paper)/[\w./-]+)`")
 
@@ -49,10 +50,10 @@ def blocks(page: Path) -> list[Block]:
 
 
 def normal(output: str, varies: bool) -> str:
-    """Without what a terminal's width changes; with ``varies`` without numbers and marks."""
+    """Without what widths change; with ``varies`` without what training found."""
     output = re.sub(r"[─═╌]+", "─", output)
     if varies:
-        output = NUMBER.sub("#", output).replace("▼", "")
+        output = NUMBER.sub("#", FOUND.sub("", output))
     return " ".join(output.split())
 
 
@@ -115,6 +116,8 @@ def test_a_page_shows_what_happens(page, tmp_path, monkeypatch, capsys):
         ("fed 1.32 0.905", "loc 1.32 0.905", True, False),
         ("fed 1.32 0.905", "fed 1.32 - 0.905", True, False),
         ("1,433 words", "12 words", True, True),
+        ('│ p2 ┆ ["a"] ┆ true │', '│ p2 ┆ ["a", "b"] ┆ false │', True, True),
+        ('│ p2 ┆ ["a"] ┆ true │', '│ p2 ┆ "a" ┆ true │', True, False),
     ],
 )
 def test_what_counts_as_the_same_output(shown, output, varies, same):
