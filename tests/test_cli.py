@@ -343,7 +343,7 @@ SPLITS = ["train", "valid", "calib", "test"] * 6
 
 BAD_DATA = {
     "no path": (None, "run nowhere", "nowhere is neither a path that exists nor a known name;"),
-    "misspelt name": (None, "run coar", "did you mean 'cora'? Known names: cora, citeseer"),
+    "misspelt name": (None, "run coar", "did you mean 'cora'? The known names are cora, citeseer"),
     "name too long": (None, f"run {'a' * 300}", "File name too long."),
     "not a graph file": (None, "run a_file", "a_file is neither an .npz file nor a folder"),
     "empty folder": (None, "run a_folder", "a_folder has neither nodes.csv nor nodes.parquet."),

@@ -22,7 +22,7 @@ from fedcover.graphs.statistics import DatasetRow, GraphRow, MissingEdgesRow
 
 def console() -> Console:
     """Standard output; a pipe is given room for the widest table."""
-    return Console() if sys.stdout.isatty() else Console(width=110)
+    return Console() if sys.stdout.isatty() else Console(width=120)
 
 
 @contextmanager

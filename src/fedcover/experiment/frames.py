@@ -83,6 +83,6 @@ def sets_frame(
         }
     ).select(
         *(pl.lit(value).alias(name) for name, value in key.items()),
-        pl.lit(repetition.seed).alias("seed"),
+        pl.lit(repetition.seed, pl.Int64).alias("seed"),
         pl.all(),
     )

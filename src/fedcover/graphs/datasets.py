@@ -95,5 +95,5 @@ def _own(path: Path) -> Data:
 
 def _suggestion(name: str | Path) -> str:
     close = difflib.get_close_matches(str(name).lower(), DATASETS, n=1)
-    question = f"did you mean {close[0]!r}? " if close else ""
-    return f"{question}Known names: {', '.join(DATASETS)}"
+    guess = f"did you mean {close[0]!r}? The" if close else "the"
+    return f"{guess} known names are {', '.join(DATASETS)}"
