@@ -53,12 +53,11 @@ def test_metrics_lie_in_their_ranges_and_nothing_is_missing(finished):
     assert (results["train_seconds"] > 0).all()
 
 
-def test_training_longer_makes_sets_smaller(toy, finished, quick):
-    cell = {"method": "central", "score": "lac", "quantile": "exact", "alpha": 0.1}
-    trained = run(toy, quick(methods=("central",), scores=("lac",), rounds=60))
-    short, long = (r.results.filter(**cell) for r in (finished, trained))
-    assert long["accuracy"].mean() > 0.7 > 0.5 > short["accuracy"].mean()
-    assert long["set_size"].mean() < 2 < short["set_size"].mean()
+def test_training_longer_learns(toy, quick):
+    settings = {"methods": ("central",), "scores": ("lac",), "quantiles": ("exact",), "seeds": 4}
+    short, long = (run(toy, quick(**settings, rounds=rounds)) for rounds in (1, 60))
+    # Three labels of equal size: guessing gives 1/3.
+    assert long.results["accuracy"].mean() > 0.75 > 0.55 > short.results["accuracy"].mean()
 
 
 def test_calibration_and_test_are_four_fifths_of_the_nodes(finished):
@@ -96,10 +95,14 @@ def test_two_runs_differ_in_nothing_but_time(toy, finished, quick):
 
 
 def test_a_seed_does_not_depend_on_the_others(toy, quick):
-    several = run(toy, quick(seeds=3))
-    alone = run(toy, quick(seeds=1, first_seed=1))
-    assert untimed(several).filter(seed=1).equals(untimed(alone))
-    assert several.sets.filter(seed=1).equals(alone.sets)
+    several = untimed(run(toy, quick(seeds=3))).filter(seed=1)
+    alone = untimed(run(toy, quick(seeds=1, first_seed=1)))
+    numbers = pl.selectors.float()
+    assert several.select(~numbers).equals(alone.select(~numbers))
+    # All seeds are one program, so sums may be ordered differently in the last bit of a float32.
+    for name in several.select(numbers).columns:
+        tolerance = 1e-5 if name == "q_hat" else 0.01  # a bit may move a node in or out of a set
+        assert np.allclose(several[name], alone[name], rtol=0, atol=tolerance), name
 
 
 def test_a_method_does_not_depend_on_the_others(toy, finished, quick):
@@ -183,7 +186,18 @@ def test_a_given_split_is_honoured_under_another_partition(make_toy, quick):
     assert sorted(nodes) == np.flatnonzero(roles == Role.TEST).tolist()
 
 
-@pytest.mark.parametrize("changes", [{"model": "sage"}, {"batch_size": 4}, {"local_epochs": 2}])
+SETTINGS = [
+    {"model": "sage"},
+    {"batch_size": 4},
+    {"local_epochs": 2},
+    {"hidden": 5},
+    {"lr": 0.1},
+    {"dropout": 0.0},
+    {"train": 0.4},
+]
+
+
+@pytest.mark.parametrize("changes", SETTINGS, ids=str)
 def test_training_settings_reach_the_engine(toy, finished, quick, changes):
     other = run(toy, quick(methods=("fed",), scores=("lac",), quantiles=("exact",), **changes))
     own = untimed(finished).filter(method="fed", score="lac", quantile="exact")
