@@ -109,6 +109,24 @@ def test_rounds_are_reported_as_they_end(make_federation, engine):
     assert seen == [1, 2, 3, 4, 5]
 
 
+def test_threads_change_neither_results_nor_the_order_of_reports(make_federation):
+    federations = [make_federation(3, seed=s) for s in range(5)]
+    before = torch.get_num_threads()
+    outcomes, reports = [], []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            seen: list[int] = []
+            outcomes.append(InProcess().train(federations, EXACT, on_round=seen.append))
+            reports.append(seen)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert reports == [[1, 2, 3, 4, 5]] * 2
+    for alone, threaded in zip(*outcomes, strict=True):
+        assert largest_difference(alone, threaded) < 1e-9
+
+
 def test_a_client_without_edges_can_take_part(make_federation):
     federation = make_federation(3)
     lonely = replace(federation.clients[1], edge_index=np.empty((2, 0), dtype=np.int64))
