@@ -292,6 +292,7 @@ BAD_USAGE = {
     ),
     "threads 0": ("run own --threads 0", "threads is 0; it must be a whole number of 1 or more."),
     "out is a file": ("run own --out a_file", "a_file is a file; a run needs a folder"),
+    "out before anything is read": ("run nowhere --out a_file", "a_file is a file; a run"),
     "out in a file": ("run own --out a_file/r", "a_file is a file; a_file/r cannot be made in it."),
     "out is foreign": ("run own --out own", "own exists and is not a run folder; choose another"),
     "out holds the working folder": ("run own --out a_folder/..", "exists and is not a run folder"),

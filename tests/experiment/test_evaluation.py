@@ -1,5 +1,6 @@
 """One repetition judged by loops over nodes and re-splits, from random logits."""
 
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
@@ -86,6 +87,25 @@ def test_every_resplit_keeps_each_clients_number_of_calibration_nodes(toy):
     for mask in own.is_calibration:
         assert np.bincount(own.client[mask], minlength=3).tolist() == expected
     assert len({mask.tobytes() for mask in own.is_calibration}) == 6
+
+
+def test_a_seed_draws_its_own_u_and_resplits(toy):
+    first = judge(toy)
+    repetition = first.repetition
+    again, other = (Judge(replace(repetition, seed=seed), first.config) for seed in (0, 1))
+    assert np.array_equal(again.u, first.u)
+    assert np.array_equal(again.is_calibration, first.is_calibration)
+    assert not np.array_equal(other.u, first.u)
+    assert not np.array_equal(other.is_calibration, first.is_calibration)
+
+
+@pytest.mark.parametrize("temperature", ["pooled", "averaged"])
+def test_the_temperature_shapes_the_scores(toy, logits, temperature):
+    own = judge(toy, temperature=temperature)
+    outcome = own.evaluate(3 * logits, Ledger())
+    assert outcome.temperature > 1.5  # logits three times too large want to be cooled
+    cooled = judge(toy).evaluate(3 * logits / np.float32(outcome.temperature), Ledger())
+    assert outcome.results[0]["q_hat"] == pytest.approx(cooled.results[0]["q_hat"], abs=1e-6)
 
 
 def test_the_primary_split_gives_q_hat_and_the_sets(toy, logits):

@@ -111,9 +111,17 @@ def test_a_method_does_not_depend_on_the_others(toy, finished, quick):
     assert untimed(alone).equals(own)
 
 
-def test_seeds_differ(finished):
-    first, second = (untimed(finished).filter(seed=seed).drop("seed") for seed in (0, 1))
-    assert not first.equals(second)
+def test_a_seed_draws_its_own_clients_and_split(make_toy, finished, quick):
+    def drawn(sets):
+        nodes = sets.select("seed", "node", "client").unique()
+        return [dict(nodes.filter(seed=s).select("node", "client").iter_rows()) for s in (0, 1)]
+
+    first, second = drawn(finished.sets)
+    assert any(first[node] != second[node] for node in first.keys() & second.keys())
+    given = make_toy(client=np.arange(120) % 2, client_names=["p", "q"])
+    settings = {"partition": "given", "clients": None, "methods": ("loc",), "scores": ("lac",)}
+    first, second = drawn(run(given, quick(**settings)).sets)
+    assert first.keys() != second.keys()
 
 
 def test_a_rank_above_n_gives_full_sets_and_says_so(finished):
