@@ -80,6 +80,16 @@ def test_a_row_is_the_mean_over_resplits_counted_by_hand(toy, logits):
     )
 
 
+def test_only_calibration_and_test_nodes_are_judged(toy, logits):
+    own = judge(toy)
+    roles = own.repetition.roles
+    assert {Role.TRAIN, Role.VALID} <= set(roles)
+    judged = [i for i, role in enumerate(roles) if role in (Role.CALIB, Role.TEST)]
+    assert own.pool.tolist() == judged
+    total = next(g for g in own.evaluate(logits, Ledger()).groups if g["kind"] == "all")
+    assert total["n_test"] == (roles == Role.TEST).sum()
+
+
 def test_every_resplit_keeps_each_clients_number_of_calibration_nodes(toy):
     own = judge(toy)
     roles, client = own.repetition.roles, own.repetition.partition.client
