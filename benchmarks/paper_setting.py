@@ -52,7 +52,8 @@ def main() -> None:
                 print(
                     f"| {name} | {clients} | {1 - alpha:.2f} | {paper:.2f} "
                     f"| {ours['set_size']:.2f} ± {ours['set_size_sd']:.2f} "
-                    f"| {ours['coverage']:.3f} | {difference:+.0%} | {exact['set_size']:.2f} | {exact['coverage']:.3f} |",
+                    f"| {ours['coverage']:.3f} | {difference:+.0%} "
+                    f"| {exact['set_size']:.2f} | {exact['coverage']:.3f} |",
                     flush=True,
                 )
     print(f"\n{within} of {cells} cells within 15 % of the published size.", file=sys.stderr)
