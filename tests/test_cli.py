@@ -503,7 +503,10 @@ def test_an_interrupted_run_leaves_nothing(here):
         assert process.stderr.readline() == "partition: 2 of 2\n"
         time.sleep(0.2)  # training has begun
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        try:
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()  # so that a run which does not listen fails the test and ends
     assert process.returncode == 130
     assert (out, err) == ("", "fedcover: interrupted; nothing is half-written.\n")
     assert listing(here) == ["own"]

@@ -127,6 +127,25 @@ def test_threads_change_neither_results_nor_the_order_of_reports(make_federation
         assert largest_difference(alone, threaded) < 1e-9
 
 
+def test_an_interrupt_ends_all_threads(make_federation):
+    before, seen = torch.get_num_threads(), []
+
+    def interrupt(done: int) -> None:
+        seen.append(done)
+        raise KeyboardInterrupt
+
+    try:
+        torch.set_num_threads(2)
+        endless = replace(EXACT, rounds=10_000_000)
+        with pytest.raises(KeyboardInterrupt):
+            InProcess().train(
+                [make_federation(3, seed=s) for s in (1, 2)], endless, on_round=interrupt
+            )
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1]
+
+
 def test_a_client_without_edges_can_take_part(make_federation):
     federation = make_federation(3)
     lonely = replace(federation.clients[1], edge_index=np.empty((2, 0), dtype=np.int64))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 
 import numpy as np
@@ -31,41 +32,55 @@ class InProcess:
         parts = np.array_split(np.arange(len(federations)), min(cores, len(federations)))
         stacks = [[federations[i] for i in part] for part in parts]
         nodes = sum(client.nodes for client in stacks[0][0].clients) * len(stacks[0])
-        report = _Rounds(len(stacks), on_round)
+        rounds = _Rounds(len(stacks), on_round)
         with _threads(max(cores // len(stacks), 1) if nodes >= LARGE else 1):
             if len(stacks) == 1:
-                return train_stack(stacks[0], plan, report.of(0))
+                return train_stack(stacks[0], plan, on_round)
             with ThreadPoolExecutor(len(stacks)) as pool:
                 futures = [
-                    pool.submit(train_stack, stack, plan, report.of(k))
+                    pool.submit(train_stack, stack, plan, partial(rounds.done, k))
                     for k, stack in enumerate(stacks)
                 ]
-                return [trained for future in futures for trained in future.result()]
+                try:
+                    # Ctrl-C may reach any thread; the main one sees it when it wakes up.
+                    while wait(futures, timeout=0.1, return_when=FIRST_EXCEPTION).not_done:
+                        _raise_failures(futures)
+                    return [trained for future in futures for trained in future.result()]
+                except BaseException:  # Ctrl-C, or one stack failed: the others need not go on
+                    rounds.stop()
+                    raise
+
+
+def _raise_failures(futures: Sequence[Future[list[Trained]]]) -> None:
+    for future in futures:
+        if future.done():
+            future.result()
 
 
 class _Rounds:
-    """A round is done when the last stack has done it."""
+    """Counts a round as done when the last stack has done it, and can stop all stacks."""
 
     def __init__(self, stacks: int, on_round: OnRound | None) -> None:
         self._done = [0] * stacks
         self._reported = 0
         self._on_round = on_round
         self._lock = Lock()
+        self._stopped = False
 
-    def of(self, stack: int) -> OnRound | None:
-        """What the given stack calls after each of its rounds."""
-        if self._on_round is None:
-            return None
-        report: Callable[[int], None] = self._on_round
+    def stop(self) -> None:
+        """Let every stack end after the round that it is in."""
+        self._stopped = True
 
-        def done(rounds: int) -> None:
-            with self._lock:
-                self._done[stack] = rounds
-                if min(self._done) > self._reported:
-                    self._reported += 1
-                    report(self._reported)
-
-        return done
+    def done(self, stack: int, rounds: int) -> None:
+        """A stack calls this after each of its rounds."""
+        if self._stopped:
+            raise CancelledError
+        with self._lock:
+            self._done[stack] = rounds
+            if min(self._done) > self._reported:
+                self._reported += 1
+                if self._on_round is not None:
+                    self._on_round(self._reported)
 
 
 @contextmanager
