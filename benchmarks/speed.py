@@ -24,7 +24,7 @@ CASES = [
     ("computers", 10, 10, 1),
 ]
 LOCAL_EPOCHS = 3
-REPEATS = {"inprocess": 5, "reference": 3}
+REPEATS = {"inprocess": 5, "reference": 2}
 
 
 def measure(graph: str, clients: int, rounds: int, seeds: int, engine: str, threads: int) -> dict:

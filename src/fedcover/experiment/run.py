@@ -23,7 +23,7 @@ from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.frames import GROUPS, KEY, RESULTS, frame
 from fedcover.experiment.methods import METHODS, Repetition
 from fedcover.experiment.store import write_run
-from fedcover.federation import Engine, InProcess, Plan
+from fedcover.federation import Engine, InProcess, Plan, Trained
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.partition import partition
 from fedcover.graphs.splits import split
@@ -74,77 +74,82 @@ def run(
     judges = [Judge(repetition, config) for repetition in repetitions]
     clock.stop("partition")
 
-    results: list[dict[str, Any]] = []
-    groups: list[dict[str, Any]] = []
-    sets: list[pl.DataFrame] = []
-    chosen: dict[str, Any] = {}
-    sent: dict[str, Any] = {}
-    notes: dict[str, dict[int, None]] = {}  # to the seeds; clients' sizes alone decide on notes
+    book = _Book(graph.name, config)
     for name in config.methods:
         method = METHODS[name]
-        plan = _plan(config, len(graph.label_names), method.average)
         trained = engine.train(
             [method.federation(r) for r in repetitions],
-            plan,
+            _plan(config, len(graph.label_names), method.average),
             on_round=partial(_round_done, report, f"train {name}", config.rounds),
         )
         clock.stop(f"train {name}")
-        evaluations: list[Evaluation] = []
-        for done, (repetition, judge, model) in enumerate(
-            zip(repetitions, judges, trained, strict=True)
-        ):
+        for done, (judge, model) in enumerate(zip(judges, trained, strict=True)):
             report(f"calibrate {name}", done, config.seeds)
             ledger = Ledger()
             ledger.record_training(
                 model.weights[0], len(model.weights), config.rounds, method.average
             )
-            evaluation = judge.evaluate(method.logits(repetition, model), ledger)
-            evaluations.append(evaluation)
-            own = {"method": name, "seed": repetition.seed}
-            results += [
-                {
-                    "dataset": graph.name,
-                    "clients": repetition.partition.clients,
-                    "partition": config.partition,
-                    "model": config.model,
-                    **own,
-                    **row,
-                    "train_seconds": round(model.seconds, 4),
-                }
-                for row in evaluation.results
-            ]
-            groups += [{**own, **row} for row in evaluation.groups]
-            sets += [f.select(pl.lit(name).alias("method"), pl.all()) for f in evaluation.sets]
-            for note in evaluation.notes:
-                notes.setdefault(note, {})[repetition.seed] = None
+            evaluation = judge.evaluate(method.logits(judge.repetition, model), ledger)
+            book.enter(name, judge.repetition, model, evaluation)
             if method.federated:
-                sent.setdefault(name, []).append(ledger.totals())
-        clock.stop(f"calibrate {name}")
+                book.sent.setdefault(name, []).append(ledger.totals())
         report(f"calibrate {name}", config.seeds, config.seeds)
-        chosen[name] = {
-            "best_round": [model.best_round + 1 for model in trained],
-            "temperature": [e.temperature for e in evaluations],
-            "raps": [e.raps._asdict() if e.raps else None for e in evaluations],
+        clock.stop(f"calibrate {name}")
+    info = {
+        "fedcover": __version__,
+        "graph": {"name": graph.name, **asdict(describe(graph))},
+        "config": asdict(config),
+        "seeds": list(config.seed_range),
+        "cut_edges": [r.partition.cut_edges.shape[1] for r in repetitions],
+        "chosen_on_validation": book.chosen,
+        "bytes_by_kind": book.sent,
+        "notes": book.sentences(),
+        "seconds": clock.stages,
+        "versions": _versions(),
+        "hardware": _hardware(),
+    }
+    sets = pl.concat(book.sets).select(*KEY, pl.exclude(KEY))
+    return Run(config, frame(book.results, RESULTS), frame(book.groups, GROUPS), sets, info)
+
+
+class _Book:
+    """What the methods and seeds found out, as the rows of a run's tables."""
+
+    def __init__(self, graph_name: str, config: Config) -> None:
+        self._common = {
+            "dataset": graph_name,
+            "partition": config.partition,
+            "model": config.model,
         }
-    return Run(
-        config,
-        frame(results, RESULTS),
-        frame(groups, GROUPS),
-        pl.concat(sets).select(*KEY, pl.exclude(KEY)),
-        {
-            "fedcover": __version__,
-            "graph": {"name": graph.name, **asdict(describe(graph))},
-            "config": asdict(config),
-            "seeds": list(config.seed_range),
-            "cut_edges": [r.partition.cut_edges.shape[1] for r in repetitions],
-            "chosen_on_validation": chosen,
-            "bytes_by_kind": sent,
-            "notes": [f"seed {', '.join(map(str, own))}, {note}" for note, own in notes.items()],
-            "seconds": clock.stages,
-            "versions": _versions(),
-            "hardware": _hardware(),
-        },
-    )
+        self.results: list[dict[str, Any]] = []
+        self.groups: list[dict[str, Any]] = []
+        self.sets: list[pl.DataFrame] = []
+        self.chosen: dict[str, dict[str, list[Any]]] = {}  # by method, then one value a seed
+        self.sent: dict[str, list[dict[str, dict[str, int]]]] = {}
+        self._notes: dict[str, dict[int, None]] = {}  # to their seeds
+
+    def enter(
+        self, method: str, repetition: Repetition, model: Trained, evaluation: Evaluation
+    ) -> None:
+        """Enter one method's outcome on one seed."""
+        own = {"method": method, "seed": repetition.seed}
+        seen = {"clients": repetition.partition.clients, "train_seconds": round(model.seconds, 4)}
+        self.results += [{**self._common, **own, **seen, **row} for row in evaluation.results]
+        self.groups += [{**own, **row} for row in evaluation.groups]
+        self.sets += [f.select(pl.lit(method).alias("method"), pl.all()) for f in evaluation.sets]
+        choices = {
+            "best_round": model.best_round + 1,
+            "temperature": evaluation.temperature,
+            "raps": evaluation.raps._asdict() if evaluation.raps else None,
+        }
+        for choice, value in choices.items():
+            self.chosen.setdefault(method, {}).setdefault(choice, []).append(value)
+        for note in evaluation.notes:
+            self._notes.setdefault(note, {})[repetition.seed] = None
+
+    def sentences(self) -> list[str]:
+        """The notes, each once, with the seeds that it is about."""
+        return [f"seed {', '.join(map(str, seeds))}, {note}" for note, seeds in self._notes.items()]
 
 
 def _round_done(report: Progress, stage: str, rounds: int, done: int) -> None:

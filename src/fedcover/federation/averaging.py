@@ -60,11 +60,17 @@ class Averaging:
             torch.stack([w.second_bias for w in weights]),
         )
 
-    def broadcast(self, shared: Parameters) -> Parameters:
-        """What every client starts a round with."""
-        rows = [self._federation_of if self._row_of is None else self._row_of]
-        rows += [self._federation_of] * 3
-        return Parameters(*(t[r] for t, r in zip(shared.tensors(), rows, strict=True)))
+    def broadcast(self, shared: Parameters, into: Parameters | None = None) -> Parameters:
+        """What every client starts a round with, in a new place or in that of ``into``."""
+        first = self._federation_of if self._row_of is None else self._row_of
+        rows = (first, *[self._federation_of] * 3)
+        places = into.tensors() if into else [None] * len(rows)
+        return Parameters(
+            *(
+                torch.index_select(tensor, 0, row, out=place)
+                for tensor, row, place in zip(shared.tensors(), rows, places, strict=True)
+            )
+        )
 
     def average(self, local: Parameters, shared: Parameters) -> Parameters:
         """The clients' weighted mean; ``shared`` is what they were sent."""

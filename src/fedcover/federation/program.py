@@ -43,7 +43,7 @@ def train_stack(
         optimiser.round(local, round_)
         if plan.average:
             shared = averaging.average(local, shared)
-            local.copy_(averaging.broadcast(shared))
+            averaging.broadcast(shared, into=local)
         best.update(validation.losses(local), shared if plan.average else local)
         if on_round is not None:
             on_round(round_ + 1)

@@ -33,11 +33,6 @@ class Parameters:
         """In a fixed order."""
         return [self.first, self.first_bias, self.second, self.second_bias]
 
-    def copy_(self, other: Parameters) -> None:
-        """Take the other's values, in place."""
-        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
-            mine.copy_(theirs)
-
 
 class Stack:
     """The stacked graph; nodes are numbered client after client.
