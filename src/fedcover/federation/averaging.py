@@ -112,10 +112,8 @@ class Averaging:
         if isinstance(stack.first, SparseFirst):
             rows = start.first.view(stack.federations, stack.features, -1)
             first = rows[stack.federation_of[client]].clone()
-            mine = stack.first.client_of_row == client
-            first[torch.from_numpy(stack.first.feature_of_row[mine])] = local.first[
-                torch.from_numpy(mine)
-            ]
+            mine = stack.first.rows_of(client, client + 1)
+            first[torch.from_numpy(stack.first.feature_of_row[mine])] = local.first[mine]
             first = _by_operator(first, stack.operators)
         else:
             first = local.first[client].clone()

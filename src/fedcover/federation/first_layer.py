@@ -60,6 +60,11 @@ class SparseFirst:
         self.clients = len(clients)
         self.dtype = dtype
 
+    def rows_of(self, start: int, stop: int) -> slice:
+        """The touched rows of clients ``start:stop``; they stand together."""
+        bounds = np.searchsorted(self.client_of_row, [start, stop])
+        return slice(int(bounds[0]), int(bounds[1]))
+
     def at(self, nodes: Index, gradient: bool) -> Hidden:
         """The layer at these nodes."""
         return _SparseHidden(self, nodes, gradient)

@@ -121,8 +121,7 @@ class _Group:
         rows = slice(int(clients[0]), int(clients[-1]) + 1)
         first = rows
         if isinstance(stack.first, SparseFirst):
-            bounds = np.searchsorted(stack.first.client_of_row, [rows.start, rows.stop])
-            first = slice(int(bounds[0]), int(bounds[1]))
+            first = stack.first.rows_of(rows.start, rows.stop)
         self._rows = [first, rows, rows, rows]
         self._views = [t[r] for t, r in zip(local.tensors(), self._rows, strict=True)]
         self._adam = torch.optim.Adam(self._views, lr=stack.plan.lr, fused=True)
