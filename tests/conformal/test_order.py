@@ -59,6 +59,10 @@ def test_nan_is_refused_with_its_place():
         (1e-9, 10, 1, 11),
         (0.5, 0, 1, 1),
         (np.float64(0.2), 14, 1, 12),
+        (1 - 1e-13, 10, 3, 1),  # the simplest fraction is 1, the rank is not 0
+        (np.nextafter(1.0, 0.0), 10**6, 1, 1),
+        (1 - 1e-13, 7, 0, 1),
+        (1 - 1e-13, 0, 1, 1),
     ],
 )
 def test_exact_rank(alpha, n, clients, rank):

@@ -118,6 +118,13 @@ def test_no_scores_anywhere_is_a_full_set_in_every_rule():
         assert result.note
 
 
+@pytest.mark.parametrize(("rule", "q_hat"), [("exact", 1.0), ("average", 2.0), ("tdigest", 1.0)])
+def test_alpha_just_below_one_asks_for_the_smallest_score(rule, q_hat):
+    result = calibrate([[4.0, 1.0, 2.0], [3.0, 5.0], []], 0.9999999999999, rule)
+    assert result.q_hat == q_hat
+    assert result.rank == (0 if rule == "average" else 1)
+
+
 def test_average_by_hand():
     # ⌈0.8 · 10⌉ = 8th of nine, ⌈0.8 · 5⌉ = 4th of four.
     result = calibrate([np.arange(1.0, 10.0)[::-1], [40.0, 10.0, 20.0, 30.0]], 0.2, "average")

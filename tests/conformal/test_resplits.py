@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedcover.conformal import calibrate, quantile_over_resplits
+from fedcover.conformal import calibrate, quantile_over_resplits, tdigest
 from fedcover.errors import DataError, UsageError
 
-ALPHAS = (0.05, 0.1, 0.2, 0.5)
+ALPHAS = (0.05, 0.1, 0.2, 0.5, 0.9999999999999)
 scores_of = st.one_of(st.sampled_from([0.0, -0.0, 1.0, 0.25, -1.0]), st.floats(-1e3, 1e3, width=32))
 
 
@@ -45,14 +45,23 @@ def test_same_bits_as_the_conversation(rule, drawn):
     assert fast.tobytes() == by_conversation(rule, scores, client, mask, clients).tobytes()
 
 
-@pytest.mark.parametrize("rule", ["exact", "average"])
+@pytest.mark.parametrize("rule", ["exact", "average", "tdigest"])
 def test_same_bits_at_the_size_it_is_made_for(rule):
     rng = np.random.default_rng(1)
-    scores = rng.random(800).astype(np.float32)
-    client = rng.integers(0, 12, 800)
-    mask = rng.random((10, 800)) < 0.5
+    scores = rng.random(4000).astype(np.float32)  # too many for a T-Digest to hold each by itself
+    client = rng.integers(0, 12, 4000)
+    mask = rng.random((10, 4000)) < 0.5
     fast = quantile_over_resplits(rule, scores, client, mask, ALPHAS)
     assert fast.tobytes() == by_conversation(rule, scores, client, mask, 12).tobytes()
+
+
+def test_tdigest_sketches_each_client_once_a_resplit_whatever_the_levels(monkeypatch):
+    made = []
+    client_of = tdigest.client
+    monkeypatch.setattr(tdigest, "client", lambda *args: made.append(args) or client_of(*args))
+    mask = np.random.default_rng(2).random((5, 60)) < 0.5
+    quantile_over_resplits("tdigest", np.arange(60.0), np.arange(60) % 3, mask, ALPHAS)
+    assert len(made) == 5 * 3
 
 
 def test_clients_without_nodes_count_when_told():

@@ -33,7 +33,8 @@ def exact_rank(alpha: float, n: int, clients: int = 1) -> int:
 
     It may exceed N: then no calibration score is large enough, and q̂ is +∞. The product is taken
     in rational arithmetic on the simplest fraction within 1e-12 of alpha, so that 0.1 and 1 − 0.9
-    both mean one tenth, and 0.18 with N + K = 150 gives 123, where floats give 124.
+    both mean one tenth, and 0.18 with N + K = 150 gives 123, where floats give 124. That fraction
+    is 1 for an alpha within 1e-12 of 1; the rank is 1 then, the least that an alpha below 1 has.
     """
     level = 1 - Fraction(check_alpha(alpha)).limit_denominator(10**12)
-    return ceil(level * (int(n) + int(clients)))
+    return max(1, ceil(level * (int(n) + int(clients))))

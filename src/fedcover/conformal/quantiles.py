@@ -138,11 +138,20 @@ def mean_quantile(quantiles: NDArray[Any], present: NDArray[np.bool_]) -> NDArra
 def tdigest_server(alpha: float) -> Server[Threshold]:
     """Merge the clients' T-Digests and ask for the rank of Theorem 1 (no guarantee: a sketch)."""
     replies = yield {}
+    return tdigest_thresholds(replies, [alpha])[0]
+
+
+def tdigest_thresholds(replies: Sequence[Message], alphas: Sequence[float]) -> list[Threshold]:
+    """Merge the clients' T-Digests once and ask the merged sketch for the rank of every level."""
     sketch = tdigest.merge([reply["sketch"] for reply in replies])
     n, clients = sketch.get_total_weight(), len(replies)
-    rank = exact_rank(alpha, n, clients)
-    q_hat = tdigest.order_statistic(sketch, rank) if rank <= n else float("inf")
-    return Threshold(q_hat, n, clients, rank, _full_sets_note(alpha, n, clients, rank))
+    thresholds = []
+    for alpha in alphas:
+        rank = exact_rank(alpha, n, clients)
+        q_hat = tdigest.order_statistic(sketch, rank) if rank <= n else float("inf")
+        note = _full_sets_note(alpha, n, clients, rank)
+        thresholds.append(Threshold(q_hat, n, clients, rank, note))
+    return thresholds
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcover.conformal import tdigest
 from fedcover.conformal.checks import check_indices, check_scores
 from fedcover.conformal.order import exact_rank
-from fedcover.conformal.quantiles import RULES, calibrate, mean_quantile
+from fedcover.conformal.quantiles import RULES, mean_quantile, tdigest_thresholds
 from fedcover.errors import DataError, UsageError
 
 
@@ -41,16 +42,9 @@ def quantile_over_resplits(
         return _exact(scores, mask, alphas, K)
     if rule == "average":
         return _average(scores, owner, mask, alphas, K)
-    if rule not in RULES:
-        raise UsageError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}.")
-    q_hats = [
-        [
-            calibrate([scores[row & (owner == k)] for k in range(K)], alpha, rule).q_hat
-            for alpha in alphas
-        ]
-        for row in mask
-    ]
-    return np.array(q_hats, dtype=np.float32).reshape(len(mask), len(alphas))
+    if rule == "tdigest":
+        return _tdigest(scores, owner, mask, alphas, K)
+    raise UsageError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}.")
 
 
 def _exact(
@@ -76,6 +70,21 @@ def _average(
         for alpha in alphas
     ]
     return np.stack(columns, axis=1) if columns else np.empty((len(mask), 0), np.float32)
+
+
+def _tdigest(
+    scores: NDArray[np.float32],
+    owner: NDArray[np.intp],
+    mask: NDArray[np.bool_],
+    alphas: Sequence[float],
+    K: int,
+) -> NDArray[np.float32]:
+    nodes_of = [np.flatnonzero(owner == k) for k in range(K)]
+    q_hats = np.empty((len(mask), len(alphas)), dtype=np.float32)
+    for r, row in enumerate(mask):
+        replies = [tdigest.client(scores[nodes[row[nodes]]], {}) for nodes in nodes_of]
+        q_hats[r] = [threshold.q_hat for threshold in tdigest_thresholds(replies, alphas)]
+    return q_hats
 
 
 class _OrderStatistics:
