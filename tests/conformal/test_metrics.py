@@ -45,8 +45,7 @@ def test_by_group_by_hand():
     np.testing.assert_array_equal(result.coverage, [2 / 3, np.nan, np.nan, 1 / 2])
     np.testing.assert_array_equal(result.size, [4 / 3, np.nan, np.nan, 3 / 2])
     assert min_client_coverage(result) == 1 / 2
-    assert result.worst(min_nodes=3) == 2 / 3
-    assert np.isnan(result.worst(min_nodes=4))
+    assert result.worst() == 1 / 2
 
 
 def test_class_gap_is_what_the_worst_class_lacks():
@@ -63,7 +62,6 @@ def test_size_stratified_by_hand():
     np.testing.assert_array_equal(result.coverage, [0, 1 / 2, 1, 1])
     np.testing.assert_array_equal(result.size, [0, 1, 2, 3])
     assert result.worst() == 0
-    assert result.worst(min_nodes=2) == 1 / 2
 
 
 def test_nothing_has_no_mean():

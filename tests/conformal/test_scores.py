@@ -145,6 +145,15 @@ def test_true_scores_picks_the_labels_column():
     np.testing.assert_array_equal(true_scores(lac(PROBS), [2, 0]), [0.625, 0.75])
 
 
+def test_every_score_ties_where_the_model_saturates():
+    probs = np.array([[1 - 2e-12, 1e-12, 1e-12], [1.0, 0.0, 0.0]])
+    for dtype, top_ties in ((np.float64, {"aps-det"}), (np.float32, {"aps-det", "lac"})):
+        for name in SCORES:
+            scores = score(name, probs.astype(dtype), [0.25, 0.75], CONSTANTS)
+            np.testing.assert_array_equal(scores[0, 1:], scores[1, 1:])
+            assert (scores[0, 0] == scores[1, 0]) == (name in top_ties)
+
+
 def test_registry():
     assert set(SCORES) == {"lac", "aps", "aps-det", "raps"}
     assert [name for name, entry in SCORES.items() if entry.ties] == ["aps-det"]

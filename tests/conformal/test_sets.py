@@ -3,7 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcover.conformal import add_top_label, aps_det, crossing_sets, prediction_sets
+from fedcover.conformal import (
+    SCORES,
+    RapsConstants,
+    add_top_label,
+    aps_det,
+    crossing_sets,
+    prediction_sets,
+    score,
+)
 from fedcover.errors import DataError
 
 PROBS = np.array([[0.5, 0.125, 0.375], [0.25, 0.25, 0.5]])  # V: .5 1 .875 | .75 1 .5
@@ -35,6 +43,22 @@ def test_top_label_is_added_to_empty_sets_only():
         add_top_label(sets, PROBS), [[True, False, False], [True, False, False]]
     )
     assert not sets[0].any()  # the argument is left alone
+
+
+@pytest.mark.parametrize("name", SCORES)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.01, 0.5, 10.0]),
+    st.one_of(st.floats(-0.1, 1.5), st.sampled_from([-np.inf, np.inf])),
+)
+def test_top_score_of_minus_infinity_is_the_same(name, seed, concentration, q_hat):
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet(np.full(4, concentration), size=6)
+    probs[0], probs[1] = 0.25, [0.0, 1.0, 0.0, 0.0]  # all alike, and saturated
+    scores = score(name, probs, rng.choice([0.0, 0.3, 1.0], size=6), RapsConstants(0.1, 2))
+    added = add_top_label(prediction_sets(scores, q_hat), probs)
+    scores[np.arange(6), probs.argmax(axis=1)] = -np.inf
+    np.testing.assert_array_equal(prediction_sets(scores, q_hat), added)
 
 
 @pytest.mark.parametrize(

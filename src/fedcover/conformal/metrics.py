@@ -24,10 +24,10 @@ class GroupMetrics:
     coverage: NDArray[np.float64]
     size: NDArray[np.float64]
 
-    def worst(self, min_nodes: float = 0) -> float:
-        """Return the lowest coverage among the groups with nodes, and ``min_nodes`` at least."""
-        eligible = self.coverage[(self.n >= min_nodes) & ~np.isnan(self.coverage)]
-        return float(eligible.min()) if eligible.size else float("nan")
+    def worst(self) -> float:
+        """Return the lowest coverage among the groups with nodes; NaN if there is none."""
+        present = self.coverage[~np.isnan(self.coverage)]
+        return float(present.min()) if present.size else float("nan")
 
 
 def covered(sets: Sets, labels: ArrayLike) -> NDArray[np.bool_]:

@@ -18,6 +18,11 @@ this package, large means strange.) Sums run in float64 over the sorted probabil
 permutation of the labels permutes the scores and changes no bit of them; results are float32, the
 type the exact quantile searches. Cumulative scores are divided by the row's own total, so the last
 label's V is exactly 1.
+
+Any score can tie where the model saturates, not aps-det alone. Once a node's top probability is 1
+in float32, each other label scores 1 (in raps plus its rank's penalty), whatever u is. The top
+label scores 1 in aps-det, and 0 in lac if the probabilities came as float32; u keeps it apart in
+aps and raps.
 """
 
 from collections.abc import Callable
@@ -102,7 +107,7 @@ class Score:
     """An entry of ``SCORES``: ``compute(probs, u, constants)`` and what it needs.
 
     ``ties``: distinct nodes share scores by construction, so the upper end of the coverage band
-    does not apply (design 5.6).
+    never applies (design 5.6). False does not rule ties out: a saturated model ties any score.
     """
 
     compute: Callable[[ArrayLike, Any, Any], Scores]
