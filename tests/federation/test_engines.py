@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedcover.errors import DataError
 from fedcover.federation import InProcess, Plan, Reference, Trained
+from fedcover.federation.program import _Best
+from fedcover.federation.stack import Parameters
 
 EXACT = Plan("gcn", 3, hidden=8, dropout=0.0, rounds=5, local_epochs=3, dtype=torch.float64)
 
@@ -88,6 +91,21 @@ def test_without_validation_nodes_the_last_round_counts(make_federation):
         (trained,) = engine.train([bare], EXACT)
         assert trained.best_round == EXACT.rounds - 1
         assert np.isnan(trained.valid_loss).all()
+
+
+@pytest.mark.parametrize("engine", [InProcess(), Reference()], ids=["inprocess", "reference"])
+def test_training_that_diverges_is_said_in_a_sentence(make_federation, engine):
+    with pytest.raises(DataError, match=r"Training diverged: .* scale the features"):
+        engine.train([make_federation(3)], replace(EXACT, lr=1e200))
+
+
+def test_a_diverged_round_is_never_the_best():
+    start = Parameters(*(torch.zeros(1) for _ in range(4)))
+    best = _Best(start, [torch.zeros(1, dtype=torch.int64)] * 4, np.array([True]))
+    for round_, loss in enumerate([3.0, 2.0, np.nan, np.nan]):
+        best.update(np.array([loss]), Parameters(*(torch.full((1,), round_) for _ in range(4))))
+    assert best.round.tolist() == [1]
+    assert best.kept.first.item() == 1
 
 
 def test_loc_clients_learn_nothing_from_each_other(make_federation):

@@ -15,13 +15,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedcover import conformal
+from fedcover.conformal.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE
 from fedcover.experiment.config import Config
 from fedcover.experiment.frames import sets_frame
 from fedcover.experiment.methods import Repetition
+from fedcover.federation import Engine, InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.partition import boundary
 from fedcover.graphs.splits import Role, resplits
 
+MIXTURE_SLACK = 0.02  # total variation between the theorem's client weights and the test nodes
 DEGREES = ("0", "1", "2-3", "4-7", "8-15", "16+")
 POSITIONS = ("interior", "boundary")
 
@@ -41,9 +44,12 @@ class Evaluation:
 class Judge:
     """What all methods of one repetition are judged by: the same u, nodes and re-splits."""
 
-    def __init__(self, repetition: Repetition, config: Config) -> None:
+    def __init__(
+        self, repetition: Repetition, config: Config, engine: Engine | None = None
+    ) -> None:
         graph, partition = repetition.graph, repetition.partition
         self.repetition, self.config = repetition, config
+        self.engine = engine or InProcess()
         self.y = graph.y.numpy()
         self.pool = np.flatnonzero(repetition.roles >= Role.CALIB)
         self.client = partition.client[self.pool]
@@ -77,11 +83,16 @@ class Judge:
 
     def evaluate(self, logits: NDArray[np.float32], ledger: Ledger) -> Evaluation:
         """Calibrate these logits (all nodes of the graph) and judge the sets."""
-        outcome = Evaluation()
+        outcome = Evaluation(notes=self._notes())
         outcome.temperature = self._temperature(logits, ledger)
+        if outcome.temperature in (MIN_TEMPERATURE, MAX_TEMPERATURE):
+            outcome.notes.append(
+                f"the temperature stopped at its bound, {outcome.temperature:g}: the logits are "
+                "far from probabilities; are the features scaled?"
+            )
         probs = conformal.softmax(logits, outcome.temperature)
         if any(conformal.SCORES[name].tuned for name in self.config.scores):
-            outcome.raps = conformal.converse(
+            outcome.raps = self.engine.ask(
                 conformal.raps_server(),
                 conformal.raps_client,
                 self._validation(probs, self.u),
@@ -97,6 +108,34 @@ class Judge:
             self._judge(name, scores, probs, accuracy, ledger, outcome)
         return outcome
 
+    def _notes(self) -> list[str]:
+        """What the split says about the promise, before any model."""
+        notes = []
+        if not (self.repetition.roles == Role.VALID).any():
+            notes.append(
+                "there are no validation nodes: the last round is kept, T = 1, and RAPS is APS."
+            )
+        calibration, test = (
+            np.array([len(nodes) for nodes in self.by_client(role, self.y)])
+            for role in (Role.CALIB, Role.TEST)
+        )
+        weight = (calibration + 1) / (calibration + 1).sum()
+        apart = float(np.abs(test / test.sum() - weight).sum() / 2)
+        if apart > MIXTURE_SLACK:
+            notes.append(
+                "test nodes are not spread over the clients as calibration nodes are (total "
+                f"variation {apart:.2f}): the guarantee is not for their mean, but for clients "
+                "weighed by their calibration nodes."
+            )
+        return notes
+
+    def _legend(self) -> str:
+        """What the numbers of clients in a note stand for, where clients have names."""
+        names = self.repetition.partition.names
+        if names == tuple(map(str, range(len(names)))):
+            return ""
+        return f" Clients: {', '.join(f'{k} is {name}' for k, name in enumerate(names))}."
+
     def _validation(self, *arrays: NDArray[Any]) -> list[Any]:
         """Each client's validation nodes: first array, labels, further arrays."""
         columns = [self.by_client(Role.VALID, a) for a in (arrays[0], self.y, *arrays[1:])]
@@ -110,7 +149,7 @@ class Judge:
         if self.config.temperature == "none":
             return 1.0
         server, client = pairs[self.config.temperature]
-        return conformal.converse(
+        return self.engine.ask(
             server(),
             client,
             self._validation(logits),
@@ -144,11 +183,15 @@ class Judge:
                 clients=self.repetition.partition.clients,
             )
             for a, alpha in enumerate(config.alphas):
-                threshold = conformal.calibrate(
-                    calibration, alpha, rule, on_message=ledger.listener()
+                threshold = self.engine.ask(
+                    conformal.RULES[rule].server(alpha),
+                    conformal.RULES[rule].client,
+                    calibration,
+                    kind="quantile",
+                    on_message=ledger.listener(),
                 )
                 if threshold.note:
-                    outcome.notes.append(f"quantile {rule}: {threshold.note}")
+                    outcome.notes.append(f"quantile {rule}: {threshold.note}{self._legend()}")
                 judged = conformal.evaluate_resplits(
                     scores[self.pool],
                     y[self.pool],

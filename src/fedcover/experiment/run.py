@@ -71,7 +71,7 @@ def run(
     for seed in config.seed_range:
         repetitions.append(prepare(graph, config, seed))
         report("partition", len(repetitions), config.seeds)
-    judges = [Judge(repetition, config) for repetition in repetitions]
+    judges = [Judge(repetition, config, engine) for repetition in repetitions]
     clock.stop("partition")
 
     book = _Book(graph.name, config)

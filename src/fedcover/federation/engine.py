@@ -14,6 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedcover.conformal.protocol import Client as Answer
+from fedcover.conformal.protocol import Listener, Local, Result, Server, converse
+from fedcover.errors import DataError
 from fedcover.models import Weights
 
 OnRound = Callable[[int], None]
@@ -53,7 +56,7 @@ class Plan:
     hidden: int = 64
     dropout: float = 0.5
     lr: float = 0.01
-    rounds: int = 50
+    rounds: int = 100
     local_epochs: int = 3
     batch_size: int | None = None
     dtype: torch.dtype = torch.float32  # float64 for comparing engines without rounding
@@ -83,6 +86,28 @@ class Engine(Protocol):
         """
         ...
 
+    def ask(
+        self,
+        server: Server[Result],
+        client: Answer[Local],
+        local_data: Sequence[Local],
+        *,
+        kind: str,
+        on_message: Listener | None = None,
+    ) -> Result:
+        """Let ``server`` question every client, and return what it concludes.
+
+        ``local_data[k]`` is what client k holds (scores, validation logits); see
+        :mod:`fedcover.conformal.protocol`.
+        """
+        ...
+
+
+class Here:
+    """Answers :meth:`Engine.ask` for clients that live in this process."""
+
+    ask = staticmethod(converse)
+
 
 def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list[NDArray[np.int64]]:
     """The positions among a client's ``count`` training nodes that each local step sees.
@@ -97,6 +122,14 @@ def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list
         order = rng.permutation(count)
         steps += [order[i : i + plan.batch_size] for i in range(0, count, plan.batch_size)]
     return steps
+
+
+def diverged() -> DataError:
+    """What an engine raises when no round has a validation loss that is a number."""
+    return DataError(
+        "Training diverged: the validation loss is not a number in any round; "
+        "scale the features or lower the learning rate."
+    )
 
 
 def initialiser(seed: int) -> np.random.Generator:

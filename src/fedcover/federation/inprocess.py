@@ -11,13 +11,13 @@ from threading import Lock
 import numpy as np
 import torch
 
-from fedcover.federation.engine import Federation, OnRound, Plan, Trained
+from fedcover.federation.engine import Federation, Here, OnRound, Plan, Trained
 from fedcover.federation.program import train_stack
 
 LARGE = 10_000  # nodes from which a second thread pays within one product
 
 
-class InProcess:
+class InProcess(Here):
     """Every core trains one stack of federations.
 
     Threads that share one small product wait for each other after each of thousands of products,

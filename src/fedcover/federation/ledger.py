@@ -12,7 +12,10 @@ from fedcover.models import Weights
 
 @dataclass(frozen=True)
 class Entry:
-    """One array of one message; "up" left the client, "down" reached it."""
+    """One array of a message, sent alike in ``rounds`` rounds from ``round`` on.
+
+    "up" left the client, "down" reached it.
+    """
 
     kind: str
     direction: Direction
@@ -20,6 +23,7 @@ class Entry:
     round: int
     shape: tuple[int, ...]
     bytes: int
+    rounds: int = 1
 
 
 class Ledger:
@@ -39,23 +43,22 @@ class Ledger:
         round_: int,
         shape: tuple[int, ...],
         bytes_: int,
+        rounds: int = 1,
     ) -> None:
-        """Write down one array that travelled."""
-        self.entries.append(Entry(kind, direction, client, round_, shape, bytes_))
+        """Write down one array that travelled, in one round or alike in several."""
+        self.entries.append(Entry(kind, direction, client, round_, shape, bytes_, rounds))
 
     def record_training(self, weights: Weights, clients: int, rounds: int, average: bool) -> None:
         """FedAvg's messages: weights down and up each round, and each client's validation loss.
 
         Without averaging only the losses are sent: they choose the common best round.
         """
-        for round_ in range(rounds):
-            for client in range(clients):
-                if average:
-                    for tensor in weights.tensors():
-                        size = tensor.numel() * tensor.element_size()
-                        self.record("weights", "down", client, round_, tuple(tensor.shape), size)
-                        self.record("weights", "up", client, round_, tuple(tensor.shape), size)
-                self.record("validation loss", "up", client, round_, (2,), 16)
+        for client in range(clients):
+            for tensor in weights.tensors() if average else ():
+                shape, size = tuple(tensor.shape), tensor.numel() * tensor.element_size()
+                self.record("weights", "down", client, 0, shape, size, rounds)
+                self.record("weights", "up", client, 0, shape, size, rounds)
+            self.record("validation loss", "up", client, 0, (2,), 16, rounds)
 
     def listener(self) -> Listener:
         """For :func:`fedcover.conformal.converse`: its messages, numbered by round."""
@@ -74,5 +77,5 @@ class Ledger:
         totals: dict[str, dict[str, int]] = {}
         for entry in self.entries:
             kind = totals.setdefault(entry.kind, {"up": 0, "down": 0})
-            kind[entry.direction] += entry.bytes
+            kind[entry.direction] += entry.bytes * entry.rounds
         return totals

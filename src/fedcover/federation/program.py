@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.federation.averaging import Averaging
-from fedcover.federation.engine import Federation, OnRound, Plan, Trained, batches, initialiser
+from fedcover.federation.engine import (
+    Federation,
+    OnRound,
+    Plan,
+    Trained,
+    batches,
+    diverged,
+    initialiser,
+)
 from fedcover.federation.field import Field, TrainingField
 from fedcover.federation.first_layer import SparseFirst
 from fedcover.federation.layout import Index
@@ -38,7 +46,11 @@ def train_stack(
     shared, local = start, averaging.broadcast(start)
     optimiser = _Optimiser(stack, local)
     validation = _Validation(stack)
-    best = _Best(averaging.federation_of_rows(shared=plan.average))
+    best = _Best(
+        shared if plan.average else local,
+        averaging.federation_of_rows(shared=plan.average),
+        validation.count > 0,
+    )
     for round_ in range(plan.rounds):
         optimiser.round(local, round_)
         if plan.average:
@@ -47,6 +59,8 @@ def train_stack(
         best.update(validation.losses(local), shared if plan.average else local)
         if on_round is not None:
             on_round(round_ + 1)
+    if (best.round < 0).any():
+        raise diverged()
     local = averaging.broadcast(best.kept) if plan.average else best.kept
     logits = Field(stack, np.arange(len(stack.y))).logits(local).numpy()
     by_client = np.split(logits, stack.starts[1:-1])
@@ -139,37 +153,43 @@ class _Validation:
         nodes = stack.nodes("valid")
         self._field = Field(stack, nodes) if len(nodes) else None
         self._federation = stack.federation_of[stack.client_of_node[nodes]]
-        self._count = np.bincount(self._federation, minlength=stack.federations)
+        self.count = np.bincount(self._federation, minlength=stack.federations)
 
     def losses(self, local: Parameters) -> NDArray[np.float64]:
         if self._field is None:
-            return np.full(len(self._count), np.nan)
+            return np.full(len(self.count), np.nan)
         logits = self._field.logits(local)
         loss = torch.nn.functional.cross_entropy(logits, self._field.y, reduction="none")
-        total = np.bincount(self._federation, loss.double().numpy(), minlength=len(self._count))
+        total = np.bincount(self._federation, loss.double().numpy(), minlength=len(self.count))
         with np.errstate(invalid="ignore"):
-            return total / self._count
+            return total / self.count
 
 
 class _Best:
     """The weights of each federation at its best round."""
 
-    def __init__(self, federation_of_rows: list[Tensor]) -> None:
+    def __init__(
+        self,
+        start: Parameters,
+        federation_of_rows: list[Tensor],
+        validated: NDArray[np.bool_],
+    ) -> None:
         self._federation_of_rows = federation_of_rows
-        federations = int(federation_of_rows[-1].max()) + 1
+        self._validated = validated
+        federations = len(validated)
         self.history: list[NDArray[np.float64]] = []
-        self.round = np.zeros(federations, dtype=np.int64)
+        self.round = np.full(federations, -1)
         self.loss = np.full(federations, np.inf)
-        self.kept: Parameters
+        self.kept = start.clone()
 
     def update(self, losses: NDArray[np.float64], current: Parameters) -> None:
         """Keep what improved; without validation nodes the last round counts as best."""
-        better = (losses < self.loss) | np.isnan(losses)
+        better = (losses < self.loss) | ~self._validated
         self.loss = np.where(better, losses, self.loss)
         self.round[better] = len(self.history)
         self.history.append(losses)
         if better.all():
-            self.kept = Parameters(*(t.clone() for t in current.tensors()))
+            self.kept = current.clone()
         elif better.any():
             improved = torch.from_numpy(better)
             for kept, now, rows in zip(

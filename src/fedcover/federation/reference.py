@@ -19,17 +19,19 @@ from torch.nn.functional import cross_entropy
 from fedcover.federation.engine import (
     Client,
     Federation,
+    Here,
     OnRound,
     Plan,
     Trained,
     batches,
+    diverged,
     initialiser,
 )
 from fedcover.models import Weights, initial_weights, to_module
 from fedcover.models.gnn import from_module, load_weights
 
 
-class Reference:
+class Reference(Here):
     """Clients in a Python loop."""
 
     def train(
@@ -76,7 +78,8 @@ def _train(federation: Federation, plan: Plan, on_round: OnRound | None) -> Trai
     ).to(plan.dtype)
     sites = [_Site(client, start, plan) for client in federation.clients]
     sizes = torch.tensor([len(c.train) for c in federation.clients], dtype=torch.float64)
-    best, best_loss, best_round, history = [start], np.inf, 0, []
+    best, best_loss, best_round, history = [start], np.inf, -1, []
+    validated = any(len(site.valid) for site in sites)
     for round_ in range(plan.rounds):
         for number, site in enumerate(sites):
             site.fit(batches(len(site.train), plan, federation.seed, number, round_))
@@ -86,11 +89,13 @@ def _train(federation: Federation, plan: Plan, on_round: OnRound | None) -> Trai
                 load_weights(plan.model, site.module, shared)
         loss = _pooled_loss(sites)
         history.append(loss)
-        if loss < best_loss or np.isnan(loss):
+        if loss < best_loss or not validated:
             best = [from_module(plan.model, s.module) for s in sites]
             best_loss, best_round = loss, round_
         if on_round is not None:
             on_round(round_ + 1)
+    if best_round < 0:
+        raise diverged()
     for site, weights in zip(sites, best, strict=True):
         load_weights(plan.model, site.module, weights)
     logits = [site.logits().numpy() for site in sites]

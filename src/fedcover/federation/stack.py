@@ -33,6 +33,10 @@ class Parameters:
         """In a fixed order."""
         return [self.first, self.first_bias, self.second, self.second_bias]
 
+    def clone(self) -> Parameters:
+        """A copy of its own."""
+        return Parameters(*(tensor.clone() for tensor in self.tensors()))
+
 
 class Stack:
     """The stacked graph; nodes are numbered client after client.

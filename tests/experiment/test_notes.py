@@ -1,0 +1,56 @@
+"""What a run says aloud: an own split can void the guarantee, or leave nothing to choose on."""
+
+import numpy as np
+
+import fedcover
+from fedcover.experiment.evaluation import Judge
+from fedcover.experiment.run import prepare
+from fedcover.federation.ledger import Ledger
+from fedcover.graphs import Role
+
+
+def divided(make_toy, counts: dict[int, tuple[int, int, int, int]], names=("north", "south")):
+    """A toy graph with client and split columns: train, valid, calib and test nodes by client."""
+    client = np.concatenate([np.full(sum(c), k) for k, c in counts.items()])
+    roles = np.concatenate([np.repeat(np.arange(4), c) for c in counts.values()])
+    return make_toy(len(client), client=client, client_names=list(names), split=roles)
+
+
+def notes(graph, quick, **changes) -> list[str]:
+    config = quick(partition="given", clients=None, methods=("fed",), seeds=1, **changes)
+    return fedcover.run(graph, config).info["notes"]
+
+
+def test_a_split_that_spreads_test_nodes_otherwise_is_not_covered_by_the_theorem(make_toy, quick):
+    skewed = divided(make_toy, {0: (20, 5, 70, 10), 1: (20, 5, 10, 70)})
+    (note,) = notes(skewed, quick, quantiles=("exact",), alphas=(0.1,))
+    # Weights 71/82 and 11/82 against shares 10/80 and 70/80.
+    apart = 71 / 82 - 10 / 80
+    assert f"total variation {apart:.2f}" in note
+    assert "the guarantee is not for their mean" in note
+
+
+def test_an_even_split_says_nothing(make_toy, quick):
+    even = divided(make_toy, {0: (20, 5, 40, 40), 1: (20, 5, 45, 45)})
+    assert notes(even, quick, quantiles=("exact",), alphas=(0.1,)) == []
+
+
+def test_no_validation_nodes_are_mentioned(make_toy, quick):
+    bare = divided(make_toy, {0: (20, 0, 40, 40), 1: (20, 0, 45, 45)})
+    assert int(Role.VALID) not in bare.split.tolist()
+    (note,) = notes(bare, quick, quantiles=("exact",), alphas=(0.1,))
+    assert "no validation nodes" in note
+
+
+def test_a_note_about_clients_tells_their_names(make_toy, quick):
+    small = divided(make_toy, {0: (20, 5, 40, 40), 1: (20, 5, 4, 4)})
+    found = notes(small, quick, quantiles=("average",), alphas=(0.1,))
+    assert any("too few at client 1" in n and "1 is south" in n for n in found)
+
+
+def test_a_temperature_at_its_bound_is_mentioned(toy, quick):
+    judge = Judge(prepare(toy, quick(), seed=0), quick())
+    wrong = 1e4 * np.eye(3, dtype=np.float32)[(toy.y.numpy() + 1) % 3]
+    assert any("stopped at its bound, 20" in n for n in judge.evaluate(wrong, Ledger()).notes)
+    unsure = np.random.default_rng(0).normal(size=wrong.shape).astype(np.float32)
+    assert not any("bound" in n for n in judge.evaluate(unsure, Ledger()).notes)
