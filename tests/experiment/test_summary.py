@@ -1,6 +1,9 @@
+import math
+
 import polars as pl
 import pytest
 
+from fedcover.conformal import beta_binomial
 from fedcover.experiment.summary import summarise
 
 
@@ -13,6 +16,7 @@ def tables(coverages, spreads, sizes, alpha=0.1):
             key
             | {"seed": s, "set_size": sizes[s], "coverage": coverages[s]}
             | {"min_client_coverage": 0.5 + s, "accuracy": 0.25 * s}
+            | {"n_calibration": 99, "n_test": 50 * (s + 1)}
             for s in seeds
         ]
     )
@@ -52,6 +56,23 @@ def test_one_seed_has_no_spread_but_an_error():
     table = summarise(*tables([0.9], [0.05], [2.0]), resplits=100)
     assert table["set_size_sd"].to_list() == [None]
     assert table["coverage_se"].to_list() == pytest.approx([0.005])
+
+
+@pytest.mark.parametrize("missing", [None, math.nan])
+def test_one_resplit_takes_the_spread_that_theory_gives(missing):
+    spreads = [beta_binomial(0.1, 99, m)[1] for m in (50, 100)]
+    error = math.hypot(*spreads) / 2
+    for short, below in ((2.9, False), (3.1, True)):
+        coverage = 0.9 - short * error
+        table = summarise(*tables([coverage] * 2, [missing] * 2, [2.0, 4.0]), resplits=1)
+        assert table["coverage_se"].to_list() == pytest.approx([error])
+        assert table["below"].to_list() == [below]
+
+
+def test_a_measured_spread_is_kept_beside_a_missing_one():
+    table = summarise(*tables([0.9] * 2, [0.03, math.nan], [2.0, 4.0]), resplits=1)
+    error = math.hypot(0.03, beta_binomial(0.1, 99, 100)[1]) / 2
+    assert table["coverage_se"].to_list() == pytest.approx([error])
 
 
 def test_cells_stay_apart_and_in_order():

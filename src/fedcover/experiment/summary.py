@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 import polars as pl
+
+from fedcover.conformal import beta_binomial
 
 CELL = ("score", "quantile", "method", "alpha")
 STANDARD_ERRORS = 3
@@ -13,13 +17,15 @@ def summarise(results: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> pl.
 
     ``set_size_sd`` is the spread over seeds. ``coverage_se`` is the standard error of the mean
     coverage over seeds and re-splits: given the trained models, only the re-splits are random.
+    One re-split has no spread of its own; the Beta-binomial's stands in (design 5.6).
     ``below``: coverage lies under 1 − alpha by more than three of these errors.
     """
     spread = groups.filter(pl.col("kind") == "all").select(*CELL, "seed", "coverage_sd")
     error = (pl.col("coverage_sd") ** 2 / resplits).sum().sqrt() / pl.len()
     short = (1 - pl.col("alpha")) - pl.col("coverage")
+    seeds = results.join(spread, on=[*CELL, "seed"], maintain_order="left")
     return (
-        results.join(spread, on=[*CELL, "seed"])
+        seeds.with_columns(_coverage_sd(seeds))
         .group_by(CELL, maintain_order=True)
         .agg(
             pl.col("set_size").mean(),
@@ -32,3 +38,12 @@ def summarise(results: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> pl.
         )
         .with_columns((short > STANDARD_ERRORS * pl.col("coverage_se")).alias("below"))
     )
+
+
+def _coverage_sd(seeds: pl.DataFrame) -> pl.Series:
+    """The measured spread over re-splits, or what theory gives where none was measured."""
+    rows = seeds.select("coverage_sd", "alpha", "n_calibration", "n_test").iter_rows()
+    spread = [
+        beta_binomial(alpha, n, m)[1] if sd is None or isnan(sd) else sd for sd, alpha, n, m in rows
+    ]
+    return pl.Series("coverage_sd", spread, dtype=pl.Float64)
