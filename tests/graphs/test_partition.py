@@ -5,6 +5,7 @@ import numpy as np
 import pymetis
 import pytest
 import torch
+from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs import boundary, client_graphs, load, partition
@@ -159,11 +160,31 @@ def test_given_refuses_another_number(with_clients):
 
 def test_given_refuses_an_empty_client(with_clients):
     with_clients.client_names = ["north", "south", "west"]
-    with pytest.raises(DataError, match="Client west has no nodes"):
+    with pytest.raises(DataError) as caught:
         partition(with_clients, method="given")
+    assert str(caught.value) == (
+        "Client west has no nodes: it is among client_names, but no entry of client is 2; "
+        "number the clients without a gap."
+    )
 
 
-def test_a_client_without_a_label_is_named(with_clients):
-    with_clients.y = torch.tensor([0, -1, -1, 1, 0])
-    with pytest.raises(DataError, match="Client north has no labelled nodes"):
-        partition(with_clients, method="given")
+def test_the_other_methods_ask_for_fewer_clients(two_triangles):
+    with pytest.raises(DataError, match=r"into 6 clients; take fewer clients\.$"):
+        partition(two_triangles, 6, "metis")
+
+
+@pytest.mark.parametrize("method", ["metis", "louvain", "random"])
+def test_an_edge_out_of_range_is_refused_and_not_followed(two_triangles, method):
+    two_triangles.edge_index[1, 3] = 70  # METIS would read beyond its arrays
+    with pytest.raises(DataError, match="edge_index has node 70 at position 3; the graph has 6"):
+        partition(two_triangles, 2, method)
+
+
+def test_a_plain_graph_in_any_order_is_divided_as_the_assembled_one(two_triangles):
+    order = torch.tensor([9, 3, 0, 12, 5, 1, 13, 7, 2, 8, 4, 11, 6, 10])
+    plain = Data(
+        x=two_triangles.x, edge_index=two_triangles.edge_index[:, order], y=two_triangles.y
+    )
+    expected = partition(two_triangles, 2)
+    assert np.array_equal(partition(plain, 2).client, expected.client)
+    assert edge_set(partition(plain, 2).cut_edges) == edge_set(expected.cut_edges)

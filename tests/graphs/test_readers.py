@@ -213,6 +213,18 @@ BAD_CSV = {
         "nodes.csv is not a readable",
     ),
     "header not UTF-8": ((b"id,\xff\n", EDGES), "nodes.csv is not a readable CSV file in UTF-8."),
+    "CR line ends": (
+        (NODES.replace("\n", "\r"), EDGES),
+        "nodes.csv ends its lines with CR alone; save it with LF or CRLF line ends.",
+    ),
+    "CR line ends in a table of names": (
+        (NODES, EDGES.replace("\n", "\r")),
+        "edges.csv ends its lines with CR alone;",
+    ),
+    "CR line ends after the header": (
+        (NODES.replace("\n", "\r").replace("\r", "\n", 1), EDGES),
+        "nodes.csv is not a readable CSV file",
+    ),
     "open quote": ((NODES.replace("w,x", '"w,x'), EDGES), "nodes.csv is not a readable CSV file"),
     "edge to nobody": (
         (NODES, EDGES + "w,nobody\n"),

@@ -2,6 +2,7 @@
 
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.catalogue import DATASETS, GraphStats
+from fedcover.graphs.check import check_graph
 from fedcover.graphs.datasets import fetch, load
 from fedcover.graphs.npz import read_npz
 from fedcover.graphs.partition import ClientGraph, Partition, boundary, client_graphs, partition
@@ -16,6 +17,7 @@ __all__ = [
     "Partition",
     "Role",
     "boundary",
+    "check_graph",
     "client_graphs",
     "describe",
     "feature_matrix",

@@ -12,6 +12,7 @@ from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
+from fedcover.graphs.check import check_graph
 
 MAX_SEED = 2**31 - 2
 
@@ -48,6 +49,7 @@ def partition(
     community is never divided, so there are at most as many clients as communities. ``random``:
     equal sizes (± 1), no structure. ``given``: the graph's own ``client`` column, which fixes the
     number of clients. The same seed gives the same division (METIS: on the same platform).
+    The graph passes :func:`check_graph` first, since METIS crashes on edges out of range.
     """
     if method not in METHODS:
         raise UsageError(f"partition is {method!r}, but must be one of {', '.join(METHODS)}.")
@@ -57,9 +59,10 @@ def partition(
         or not 0 <= seed <= MAX_SEED
     ):
         raise UsageError(f"seed is {seed!r}, but must be an integer from 0 to {MAX_SEED}.")
+    graph = check_graph(graph)
     names = _client_names(graph, clients, method)
     client = METHODS[method](graph, len(names), int(seed))
-    _check(client, names, graph.y.numpy(), method)
+    _check(client, names, method)
     edges = graph.edge_index.numpy()
     cut = edges[:, client[edges[0]] != client[edges[1]]]
     return Partition(client, len(names), method, int(seed), cut, names)
@@ -111,17 +114,21 @@ def _client_names(graph: Data, clients: int | None, method: str) -> tuple[str, .
     return tuple(str(k) for k in range(clients))
 
 
-def _check(
-    client: NDArray[np.int64], names: Sequence[str], y: NDArray[np.int64], method: str
-) -> None:
-    """Refuse a client without nodes or without a label, by its name."""
-    for held, what in ((client, "nodes"), (client[y >= 0], "labelled nodes")):
-        without = np.flatnonzero(np.bincount(held, minlength=len(names)) == 0)
-        if len(without):
-            raise DataError(
-                f"Client {names[without[0]]} has no {what} after partition {method!r} "
-                f"into {len(names)} clients; take fewer clients."
-            )
+def _check(client: NDArray[np.int64], names: Sequence[str], method: str) -> None:
+    """Refuse a client without nodes, by its name, with the remedy that fits the method."""
+    without = np.flatnonzero(np.bincount(client, minlength=len(names)) == 0)
+    if not len(without):
+        return
+    name = names[without[0]]
+    if method == "given":
+        raise DataError(
+            f"Client {name} has no nodes: it is among client_names, but no entry of client is "
+            f"{without[0]}; number the clients without a gap."
+        )
+    raise DataError(
+        f"Client {name} has no nodes after partition {method!r} into {len(names)} clients; "
+        "take fewer clients."
+    )
 
 
 def _metis(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:

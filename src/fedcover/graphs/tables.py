@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
@@ -87,14 +88,19 @@ class Table:
         try:
             return pl.read_csv(self.path, schema=types)
         except (pl.exceptions.PolarsError, OSError):
-            self._explain(numeric)
+            self._explain(columns, numeric)
 
     def _header(self) -> list[str]:
         try:
             with self.path.open(encoding="utf-8-sig", newline="") as file:
-                header = next(csv.reader(file), [])
+                records = csv.reader(file)
+                header = next(records, [])
+                file.seek(0)
+                lines = list(islice(file, records.line_num))
         except (UnicodeDecodeError, csv.Error, OSError):
             self.refuse("is not a readable CSV file in UTF-8")
+        if lines and lines[-1].endswith("\r"):  # polars would read on to the next LF
+            self.refuse("ends its lines with CR alone; save it with LF or CRLF line ends")
         if not header:
             self.refuse("is empty, but its first line must name the columns")
         for position, name in enumerate(header):
@@ -104,7 +110,7 @@ class Table:
                 self.refuse("stands twice in the header", row=-1, column=name)
         return header
 
-    def _explain(self, numeric: list[str]) -> NoReturn:
+    def _explain(self, columns: list[str], numeric: list[str]) -> NoReturn:
         """Find out why polars could not read the file: a wide row, or a word among numbers."""
         try:
             with self.path.open(encoding="utf-8-sig", newline="") as file:
@@ -114,7 +120,7 @@ class Table:
                     if len(record) > width:
                         what = f"has {len(record)} fields, but the header has {width}"
                         self.refuse(what, row=row)
-            strings = pl.read_csv(self.path, infer_schema=False)
+            strings = pl.read_csv(self.path, schema=dict.fromkeys(columns, pl.String))
         except (UnicodeDecodeError, csv.Error, pl.exceptions.PolarsError, OSError):
             self.refuse("is not a readable CSV file in UTF-8")
         for column in numeric:

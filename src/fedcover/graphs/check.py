@@ -1,0 +1,175 @@
+"""A graph made in Python, checked once, so that no later step has to (METIS would crash)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch_geometric.data import Data
+
+from fedcover.errors import DataError, UsageError
+from fedcover.graphs.assemble import assemble, feature_matrix
+
+_MARKS = ("name", "label_names", "node_ids")
+_LAYOUTS = (torch.strided, torch.sparse_csr)
+
+
+def check_graph(graph: Data) -> Data:
+    """Return a graph that every later step may rely on, or say in one sentence what is wrong.
+
+    Takes any PyG ``Data`` with ``x`` (n, features; finite floats), ``edge_index`` (2, m) and
+    ``y`` (n,) of labels numbered from 0, at least two of them; ``client`` and ``split`` (n,) are
+    optional. A graph that has the shape of :func:`fedcover.load` comes back as it is, after
+    checks linear in its size. Any other is rebuilt: edges in both directions, sorted, without
+    self-loops; the missing name is "graph", and missing names of labels, nodes and clients are
+    their numbers. Masks and other columns are then left behind.
+    """
+    if not isinstance(graph, Data):
+        raise UsageError(
+            f"graph is a {type(graph).__name__}; it must be a PyG Data, as fedcover.load returns."
+        )
+    x = _features(_get(graph, "x"))
+    n = len(x)
+    y, label_names = _numbered(graph, "y", "label_names", n)
+    if y.min() == y.max():
+        raise DataError(f"y has the same label, {y[0]}, for every node; there must be at least 2.")
+    node_ids = _get(graph, "node_ids")
+    if node_ids is not None and len(node_ids) != n:
+        raise DataError(f"node_ids has {len(node_ids)} entries; the graph has {n} nodes.")
+    client, client_names, split = None, None, None
+    if "client" in graph:
+        client, client_names = _numbered(graph, "client", "client_names", n)
+    if "split" in graph:
+        split = _integers(graph, "split", (n,))
+    edges = _edges(graph, n)
+
+    marked = all(mark in graph for mark in _MARKS) and ("client" in graph) == (
+        "client_names" in graph
+    )
+    if marked and _is_plain(graph, x) and _is_undirected(edges, n):
+        return graph
+    return assemble(
+        feature_matrix(Data(x=x)),
+        edges,
+        y,
+        name=str(graph.name) if "name" in graph else "graph",
+        label_names=label_names,
+        node_ids=np.arange(n) if node_ids is None else node_ids,
+        client=client,
+        client_names=client_names,
+        split=split,
+    )
+
+
+def _get(graph: Data, key: str) -> Any:
+    return graph.get(key, None)
+
+
+def _tensor(key: str, value: Any) -> torch.Tensor:
+    if value is None:
+        raise DataError(f"The graph has no {key}; it needs x, edge_index and y.")
+    if not isinstance(value, torch.Tensor):
+        raise DataError(f"{key} is a {type(value).__name__}; it must be a torch tensor.")
+    return value.detach().cpu()
+
+
+def _features(value: Any) -> torch.Tensor:
+    """``x`` in float32, dense or CSR, with its shape and values checked."""
+    x = _tensor("x", value)
+    if x.dim() != 2 or 0 in x.shape:
+        raise DataError(f"x has the shape {tuple(x.shape)}; it must be (nodes, features).")
+    if not x.is_floating_point():
+        raise DataError(f"x has the type {x.dtype}; it must hold floats.")
+    if x.layout not in _LAYOUTS:
+        x = x.to_sparse_csr()
+    x = x.to(torch.float32)
+    values = x.values() if x.layout == torch.sparse_csr else x
+    wrong = ~values.isfinite()
+    if wrong.any():
+        row, column = _place(x, wrong)
+        raise DataError(f"x has a value in row {row}, column {column} that is not finite.")
+    return x
+
+
+def _place(x: torch.Tensor, wrong: torch.Tensor) -> tuple[int, int]:
+    """Row and column of the first marked value."""
+    first = wrong.nonzero()[0]
+    if x.layout != torch.sparse_csr:
+        return int(first[0]), int(first[1])
+    row = torch.searchsorted(x.crow_indices(), first, right=True) - 1
+    return int(row), int(x.col_indices()[first])
+
+
+def _integers(graph: Data, key: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """A tensor of integers of this shape (-1: any length) as an array."""
+    values = _tensor(key, _get(graph, key))
+    fits = len(values.shape) == len(shape) and all(
+        wanted in (-1, seen) for seen, wanted in zip(values.shape, shape, strict=True)
+    )
+    if not fits:
+        wanted = str(shape).replace("-1", "edges")
+        raise DataError(f"{key} has the shape {tuple(values.shape)}; it must be {wanted}.")
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise DataError(f"{key} has the type {values.dtype}; it must hold integers.")
+    return values.to(torch.int64).numpy()
+
+
+def _numbered(
+    graph: Data, key: str, names_key: str, n: int
+) -> tuple[NDArray[np.int64], Sequence[str]]:
+    """Labels or clients (n,), numbered from 0, and their names: by default, the numbers."""
+    values = _integers(graph, key, (n,))
+    names: Sequence[str] | None = _get(graph, names_key)
+    # Without names, n nodes show at most n of them; a larger number is an id, not a count.
+    limit = n if names is None else len(names)
+    wrong = (values < 0) | (values >= limit)
+    if wrong.any():
+        position = int(wrong.argmax())
+        of = f"the graph has {n} nodes" if names is None else f"{names_key} has {limit} names"
+        raise DataError(
+            f"{key} has {values[position]} at position {position}; its numbers go from 0 to at "
+            f"most {limit - 1}, since {of}."
+        )
+    if names is None:
+        names = [str(number) for number in range(int(values.max()) + 1)]
+    return values, names
+
+
+def _edges(graph: Data, n: int) -> NDArray[np.int64]:
+    edges = _integers(graph, "edge_index", (2, -1))
+    wrong = ((edges < 0) | (edges >= n)).any(axis=0)
+    if wrong.any():
+        position = int(wrong.argmax())
+        ends = edges[:, position]
+        node = ends[(ends < 0) | (ends >= n)][0]
+        raise DataError(
+            f"edge_index has node {node} at position {position}; the graph has {n} nodes."
+        )
+    return edges
+
+
+def _is_plain(graph: Data, x: torch.Tensor) -> bool:
+    """Whether the tensors have the types, layouts and places that :func:`assemble` gives."""
+    kept = graph.x
+    integers = [graph[key] for key in ("edge_index", "y", "client") if key in graph]
+    return (
+        not kept.requires_grad
+        and all(tensor.device.type == "cpu" for tensor in (kept, *integers))
+        and (kept.dtype, kept.layout) == (torch.float32, x.layout)
+        and all(tensor.dtype == torch.int64 for tensor in integers)
+        and ("split" not in graph or graph.split.device.type == "cpu")
+    )
+
+
+def _is_undirected(edges: NDArray[np.int64], n: int) -> bool:
+    """Whether edges are sorted, unique, without self-loops, and there in both directions."""
+    source, target = edges
+    if (source == target).any() or (np.diff(source * n + target) <= 0).any():
+        return False
+    starts = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=n))])
+    # A transpose is a counting sort: linear, which sorting the turned edges is not.
+    there = sparse.csr_array((np.ones(len(source), np.int8), target, starts), shape=(n, n))
+    back = there.T.tocsr()
+    return np.array_equal(back.indptr, starts) and np.array_equal(back.indices, target)
