@@ -52,5 +52,5 @@ def test_a_temperature_at_its_bound_is_mentioned(toy, quick):
     judge = Judge(prepare(toy, quick(), seed=0), quick())
     wrong = 1e4 * np.eye(3, dtype=np.float32)[(toy.y.numpy() + 1) % 3]
     assert any("stopped at its bound, 20" in n for n in judge.evaluate(wrong, Ledger()).notes)
-    unsure = np.random.default_rng(0).normal(size=wrong.shape).astype(np.float32)
-    assert not any("bound" in n for n in judge.evaluate(unsure, Ledger()).notes)
+    sound = np.eye(3, dtype=np.float32)[(toy.y.numpy() + (np.arange(len(toy.y)) % 4 == 0)) % 3]
+    assert not any("bound" in n for n in judge.evaluate(sound, Ledger()).notes)

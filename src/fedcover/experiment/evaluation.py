@@ -85,7 +85,7 @@ class Judge:
         """Calibrate these logits (all nodes of the graph) and judge the sets."""
         outcome = Evaluation(notes=self._notes())
         outcome.temperature = self._temperature(logits, ledger)
-        if outcome.temperature in (MIN_TEMPERATURE, MAX_TEMPERATURE):
+        if np.isclose(outcome.temperature, (MIN_TEMPERATURE, MAX_TEMPERATURE)).any():
             outcome.notes.append(
                 f"the temperature stopped at its bound, {outcome.temperature:g}: the logits are "
                 "far from probabilities; are the features scaled?"
