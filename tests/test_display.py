@@ -1,5 +1,6 @@
 import io
 import sys
+from itertools import product
 
 import polars as pl
 import pytest
@@ -7,22 +8,59 @@ from rich.console import Console
 
 from fedcover import Config, display
 from fedcover.experiment import Run
+from fedcover.graphs.catalogue import GraphStats
+from fedcover.graphs.statistics import GraphRow
 
 
-def shown(coverage, quantile="exact"):
-    """The summary of one cell with two seeds at level 0.9, whose coverage has the error 0.005."""
-    key = {"score": "lac", "quantile": quantile, "method": "fed", "alpha": 0.1}
-    numbers = {"coverage": coverage, "min_client_coverage": 0.8, "accuracy": 0.75, "clients": 3}
-    results = pl.DataFrame([key | numbers | {"seed": s, "set_size": 2.0 + s} for s in (0, 1)])
+def shown(
+    coverage,
+    quantile="exact",
+    *,
+    name="toy",
+    methods=("fed",),
+    scores=("lac",),
+    alphas=(0.1,),
+    seeds=2,
+    resplits=100,
+    clients=3,
+    width=110,
+):
+    """The summary of cells whose coverage, for two seeds and 100 re-splits, has the error 0.005."""
+    numbers = {"coverage": coverage, "min_client_coverage": 0.8, "accuracy": 0.75}
+    numbers |= {"clients": clients, "n_calibration": 99, "n_test": 100}
     spread = {"kind": "all", "coverage_sd": 0.005 * 2**0.5 * 10}
-    groups = pl.DataFrame([key | spread | {"seed": s} for s in (0, 1)])
+    results, groups = [], []
+    for score, method, alpha, seed in product(scores, methods, alphas, range(seeds)):
+        key = {"score": score, "quantile": quantile, "method": method, "alpha": alpha, "seed": seed}
+        results.append(key | numbers | {"set_size": 2.0 + seed})
+        groups.append(key | spread)
     config = Config(
-        methods=("fed",), scores=("lac",), quantiles=(quantile,), alphas=(0.1,), seeds=2
+        methods=methods,
+        scores=scores,
+        quantiles=(quantile,),
+        alphas=alphas,
+        seeds=seeds,
+        resplits=resplits,
     )
     stream = io.StringIO()
-    finished = Run(config, results, groups, pl.DataFrame(), {"graph": {"name": "toy"}})
-    display.summary(Console(file=stream, width=110), finished)
+    info = {"graph": {"name": name}}
+    finished = Run(config, pl.DataFrame(results), pl.DataFrame(groups), pl.DataFrame(), info)
+    display.summary(Console(file=stream, width=width), finished)
     return stream.getvalue()
+
+
+def read_tables(text):
+    """The levels in every table's heading, and the rows below it, cell by cell."""
+    tables = []
+    for line in text.splitlines():
+        words = line.replace(" ± ", "±").split()
+        if words[:3] == ["score", "quantile", "method"]:
+            assert words[4:-1:2] == ["covers"] * len(words[3:-1:2])
+            assert words[-1] == "accuracy"
+            tables.append((words[3:-1:2], []))
+        elif words[1:2] == ["exact"]:
+            tables[-1][1].append(words)
+    return tables
 
 
 def test_a_row_holds_size_spread_coverage_and_accuracy():
@@ -32,6 +70,61 @@ def test_a_row_holds_size_spread_coverage_and_accuracy():
     assert row == ["lac", "exact", "fed", "2.50", "±", "0.71", "0.900", "0.750"]
     assert "over 2 seeds" in text
     assert "100 calibration/test re-splits" in text
+
+
+METHODS, SCORES = ("loc", "fed", "central"), ("aps", "aps-det")
+FIFTEEN = tuple(hundredths / 100 for hundredths in range(1, 16))
+
+
+@pytest.mark.parametrize(
+    ("width", "alphas", "tables"),
+    [
+        (120, (0.05, 0.1, 0.2), [3]),
+        (110, (0.05, 0.1, 0.2), [3]),
+        (80, (0.05, 0.1, 0.2), [2, 1]),
+        (80, FIFTEEN, [2] * 7 + [1]),
+        (120, FIFTEEN, [4, 4, 4, 3]),
+        (30, (0.05, 0.1), [1, 1]),  # too narrow for any level: lines stick out, cells stay whole
+    ],
+)
+def test_levels_that_do_not_fit_go_to_further_tables_with_every_cell_whole(width, alphas, tables):
+    text = shown(0.5, methods=METHODS, scores=SCORES, alphas=alphas, width=width)
+    found = read_tables(text)
+    assert [len(levels) for levels, _ in found] == tables
+    assert [level for levels, _ in found for level in levels] == [f"{1 - a:.4g}" for a in alphas]
+    keys = [[score, "exact", method] for score in SCORES for method in METHODS]
+    for levels, rows in found:
+        cells = ["2.50±0.71", "0.500▼"] * len(levels)
+        assert rows == [[*key, *cells, "0.750"] for key in keys]
+    assert "…" not in text
+    if width >= 80:
+        assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize(("width", "gap"), [(120, 3), (100, 2)])
+def test_columns_move_closer_before_levels_part_and_empty_lines_stay(width, gap):
+    text = shown(0.99, methods=METHODS, scores=SCORES, alphas=(0.05, 0.1, 0.2), width=width)
+    title, above, heading, *_, below, _size = text.splitlines()
+    assert title.startswith("toy, 3 clients")
+    assert f"quantile{' ' * gap}method" in heading
+    assert (above.strip(), below.strip()) == ("", "")
+
+
+def test_one_of_a_thing_is_in_the_singular():
+    text = shown(0.9, seeds=1, resplits=1, clients=1)
+    assert "toy, 1 client, gcn" in text
+    assert "Size: mean over 1 seed. Coverage" in text
+    assert "1 calibration/test re-split.\n" in text
+    assert "±" not in text
+
+
+@pytest.mark.parametrize("name", ["my[bold]graph[/]", "[/red]", ":warning: x", "back\\"])
+def test_a_graphs_name_is_shown_as_it_is_spelt(name):
+    assert shown(0.9, name=name).startswith(f"{name}, 3 clients, gcn: labels in a set")
+    stream = io.StringIO()
+    row = GraphRow(name, GraphStats(1, 2, 3, 4), f"note on {name}")
+    display.graph(Console(file=stream, width=100), [row])
+    assert stream.getvalue().count(name) == 3
 
 
 def test_coverage_beyond_three_errors_is_marked_and_the_mark_explained():

@@ -11,13 +11,17 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from fedcover.conformal import RULES
+from fedcover.experiment.config import Config
 from fedcover.experiment.run import Progress as ProgressCall
 from fedcover.experiment.run import Run
 from fedcover.experiment.summary import STANDARD_ERRORS, summarise
 from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.statistics import DatasetRow, GraphRow, MissingEdgesRow
+
+_UNBOUNDED = 100_000  # characters: wider than any table
 
 
 def console() -> Console:
@@ -62,35 +66,27 @@ def _bar() -> Progress:
 
 
 def summary(console: Console, finished: Run) -> None:
-    """Methods × levels for each score and quantile rule: set size, its spread, and coverage."""
+    """Methods × levels for each score and quantile rule: set size, its spread, and coverage.
+
+    Levels that do not fit beside each other come in several tables, one below the other.
+    """
     config = finished.config
     rows = summarise(finished.results, finished.groups, config.resplits)
-    clients, name = finished.results["clients"][0], finished.info["graph"]["name"]
-    table = Table(
-        title=f"{name}, {clients} clients, {config.model}: labels in a set, and their coverage",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    for heading in ("score", "quantile", "method"):
-        table.add_column(heading)
-    for alpha in config.alphas:
-        table.add_column(f"{1 - alpha:.4g}", justify="right")
-        table.add_column("covers", justify="left")
-    table.add_column("accuracy", justify="right")
-    for (score, rule), block in rows.group_by("score", "quantile", maintain_order=True):
-        for method in config.methods:
-            own = block.filter(pl.col("method") == method)
-            cells = [
-                text
-                for alpha in config.alphas
-                for text in _cells(own.row(by_predicate=pl.col("alpha") == alpha, named=True))
-            ]
-            table.add_row(str(score), str(rule), method, *cells, f"{own['accuracy'][0]:.3f}")
-        table.add_section()
-    console.print(table)
+    clients = _count(finished.results["clients"][0], "client")
+    title = f"{finished.info['graph']['name']}, {clients}, {config.model}"
+    # A Text is printed as it stands: no markup and no emoji code in a graph's name is obeyed.
+    console.print(Text(f"{title}: labels in a set, and their coverage", style="table.title"))
+    tables = _fitting(console, rows, config)
+    if not tables[0].show_edge:
+        console.print()
+    for table in tables:
+        console.print(table, soft_wrap=True)
+        if not table.show_edge:  # an edge is an empty line by itself
+            console.print()
+    spread = "mean ± sd" if config.seeds > 1 else "mean"
     lines = [
-        f"Size: mean ± sd over {config.seeds} seeds. Coverage: mean over seeds and "
-        f"{config.resplits} calibration/test re-splits.",
+        f"Size: {spread} over {_count(config.seeds, 'seed')}. Coverage: mean over seeds and "
+        f"{_count(config.resplits, 'calibration/test re-split')}.",
     ]
     if rows["below"].any():
         lines.append(
@@ -99,6 +95,64 @@ def summary(console: Console, finished: Run) -> None:
     if not all(RULES[rule].guarantee for rule in config.quantiles):
         lines.append("Only the quantile 'exact' has a guarantee.")
     console.print("\n".join(lines), highlight=False)
+
+
+def _fitting(console: Console, rows: pl.DataFrame, config: Config) -> list[Table]:
+    """One table if the console is wide enough, else closer columns and as few tables as fit."""
+    alphas = config.alphas
+    whole = _levels(rows, config.methods, alphas)
+    if _width(console, whole) <= console.width:
+        return [whole]
+    tables: list[Table] = []
+    first = 0
+    while first < len(alphas):
+        last = first + 1  # one level at least, however narrow the console
+        table = _levels(rows, config.methods, alphas[first:last], close=True)
+        while last < len(alphas):
+            wider = _levels(rows, config.methods, alphas[first : last + 1], close=True)
+            if _width(console, wider) > console.width:
+                break
+            table, last = wider, last + 1
+        table.width = _width(console, table)  # where one level is too wide, cells stay whole
+        tables.append(table)
+        first = last
+    return tables
+
+
+def _levels(
+    rows: pl.DataFrame, methods: Sequence[str], alphas: Sequence[float], close: bool = False
+) -> Table:
+    """The table of some levels; no cell of it is ever wrapped."""
+    table = Table(box=box.SIMPLE_HEAD)
+    if close:
+        table.padding, table.pad_edge, table.show_edge = (0, 1, 0, 0), False, False
+    for heading in ("score", "quantile", "method"):
+        table.add_column(heading, no_wrap=True)
+    for alpha in alphas:
+        table.add_column(f"{1 - alpha:.4g}", justify="right", no_wrap=True)
+        table.add_column("covers", justify="left", no_wrap=True)
+    table.add_column("accuracy", justify="right", no_wrap=True)
+    for (score, rule), block in rows.group_by("score", "quantile", maintain_order=True):
+        for method in methods:
+            own = block.filter(pl.col("method") == method)
+            cells = [
+                text
+                for alpha in alphas
+                for text in _cells(own.row(by_predicate=pl.col("alpha") == alpha, named=True))
+            ]
+            table.add_row(str(score), str(rule), method, *cells, f"{own['accuracy'][0]:.3f}")
+        table.add_section()
+    return table
+
+
+def _width(console: Console, table: Table) -> int:
+    """The columns a table takes when nothing presses it together."""
+    unbounded = console.options.update_width(_UNBOUNDED)
+    return console.measure(table, options=unbounded).maximum
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _cells(row: dict[str, float]) -> tuple[str, str]:
@@ -113,7 +167,9 @@ def datasets(console: Console, rows: Sequence[DatasetRow]) -> None:
         table.add_column(heading, justify="left" if heading in ("name", "where") else "right")
     for row in rows:
         pairs = zip(_numbers(row.ours), _numbers(row.published), strict=True)
-        table.add_row(row.name, row.place, *(f"{ours} | {paper}" for ours, paper in pairs))
+        table.add_row(
+            Text(row.name), Text(row.place), *(f"{ours} | {paper}" for ours, paper in pairs)
+        )
     console.print(table)
     _notes(console, [(row.name, row.note) for row in rows])
 
@@ -124,7 +180,7 @@ def graph(console: Console, rows: Sequence[GraphRow]) -> None:
     for heading in ("", "nodes", "edges", "features", "labels"):
         table.add_column(heading, justify="right" if heading else "left")
     for row in rows:
-        table.add_row(row.what, *_numbers(row.stats))
+        table.add_row(Text(row.what), *_numbers(row.stats))
     console.print(table)
     _notes(console, [(row.what, row.note) for row in rows])
 
@@ -137,7 +193,7 @@ def cuts(console: Console, rows: Sequence[MissingEdgesRow]) -> None:
     for row in rows:
         ours, paper = row.ours, row.published
         table.add_row(
-            row.name,
+            Text(row.name),
             f"{ours.edges:,}",
             str(row.clients),
             f"{ours.missing:,.0f} ({row.lowest:,}-{row.highest:,})",
@@ -158,4 +214,4 @@ def _numbers(stats: GraphStats | None) -> list[str]:
 def _notes(console: Console, notes: Sequence[tuple[str, str]]) -> None:
     for name, note in notes:
         if note:
-            console.print(f"{name}: {note}", highlight=False)
+            console.print(Text(f"{name}: {note}"))
