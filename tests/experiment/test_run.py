@@ -3,6 +3,7 @@ from itertools import product
 import numpy as np
 import polars as pl
 import pytest
+from torch_geometric.data import Data
 
 from fedcover import Config, DataError, UsageError, run
 from fedcover.experiment.frames import KEY
@@ -225,3 +226,16 @@ def test_what_cannot_be_cut_is_refused_before_any_progress(toy, quick):
     with pytest.raises(DataError, match="Client 0 has too few nodes, 2"):
         run(toy, quick(clients=60, partition="random"), progress=lambda *s: heard.append(s))
     assert heard == []
+
+
+def test_a_plain_pyg_graph_is_enough(toy, quick):
+    bare = Data(x=toy.x, edge_index=toy.edge_index[:, ::2], y=toy.y)
+    finished = run(bare, quick(methods=("fed",), seeds=1))
+    assert finished.info["graph"]["name"] == "graph"
+    assert set(finished.sets["label"]) == {"0", "1", "2"}
+
+
+def test_a_graph_that_points_nowhere_is_refused(toy, quick):
+    wrong = Data(x=toy.x, edge_index=toy.edge_index + 70, y=toy.y)
+    with pytest.raises(DataError, match="edge_index"):
+        run(wrong, quick())

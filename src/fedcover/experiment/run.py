@@ -25,6 +25,7 @@ from fedcover.experiment.methods import METHODS, Repetition
 from fedcover.experiment.store import write_run
 from fedcover.federation import Engine, InProcess, Plan, Trained
 from fedcover.federation.ledger import Ledger
+from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import partition
 from fedcover.graphs.splits import split
 from fedcover.graphs.statistics import describe
@@ -62,6 +63,7 @@ def run(
     progress: Progress | None = None,
 ) -> Run:
     """Cut the graph, train every method on every seed, calibrate, and judge the sets."""
+    graph = check_graph(graph)
     config = config or Config()
     engine = engine or InProcess()
     report = progress or _silent
