@@ -21,8 +21,7 @@ REFUSED = [
     ({"alphas": (0.1, 0.0)}, "alphas has 0; every alpha must lie strictly between 0 and 1."),
     ({"alphas": (1.0,)}, "alphas has 1; every alpha"),
     ({"alphas": (NAN,)}, "alphas has nan; every alpha"),
-    ({"alphas": (0.1, 0.10)}, "alphas names '0.1' twice."),
-    ({"clients": None}, "clients is missing; partition 'metis' needs a number."),
+    ({"alphas": (0.1, 0.10)}, "alphas names 0.1 twice."),
     ({"clients": 0}, "clients is 0; it must be a whole number of 1 or more."),
     ({"clients": 2.5}, "clients is 2.5; it must be a whole number of 1 or more."),
     ({"seeds": 0}, "seeds is 0; it must be a whole number of 1 or more."),
@@ -43,6 +42,29 @@ REFUSED = [
     ({"train": 0.0}, "train is 0; it must lie strictly between 0 and 1."),
     ({"train": 1.0}, "train is 1; it must lie strictly between 0 and 1."),
     ({"valid": 1.0}, "valid is 1; it must be at least 0 and below 1."),
+    ({"alphas": (0.1, 1.0000001)}, "alphas has 1.0000001; every alpha"),
+    ({"alphas": ("0.1",)}, "alphas has '0.1'; every alpha must lie strictly between 0 and 1."),
+    ({"alphas": "0.1"}, "alphas has '0.1'; every alpha must lie strictly between 0 and 1."),
+    ({"alphas": (True,)}, "alphas has True; every alpha"),
+    ({"alphas": None}, "alphas is None; it must be a tuple of numbers."),
+    ({"alphas": {0.1}}, "alphas is {0.1}; it must be a tuple of numbers."),
+    ({"methods": None}, "methods is None; it must be a tuple of words."),
+    ({"methods": {"fed": 1}}, "methods is {'fed': 1}; it must be a tuple of words."),
+    ({"methods": "fde"}, "methods has 'fde'; it must be one of loc, fed, central."),
+    ({"scores": (["lac"],)}, "scores has ['lac']; it must be one of lac, aps, aps-det, raps."),
+    ({"scores": 3}, "scores has 3; it must be one of lac, aps, aps-det, raps."),
+    ({"quantiles": b"exact"}, "quantiles is b'exact'; it must be a tuple of words."),
+    ({"partition": None}, "partition has None; it must be one of metis, louvain, random, given."),
+    ({"model": ["gcn"]}, "model has ['gcn']; it must be one of gcn, sage."),
+    ({"clients": True}, "clients is True; it must be a whole number of 1 or more."),
+    ({"seeds": True}, "seeds is True; it must be a whole number of 1 or more."),
+    ({"batch_size": False}, "batch_size is False; it must be a whole number of 0 or more."),
+    ({"dropout": "0.5"}, "dropout is '0.5'; it must be at least 0 and below 1."),
+    ({"dropout": False}, "dropout is False; it must be at least 0 and below 1."),
+    ({"train": None}, "train is None; it must lie strictly between 0 and 1."),
+    ({"lr": True}, "lr is True; it must be a positive number."),
+    ({"empty_sets": "no"}, "empty_sets is 'no'; it must be True or False."),
+    ({"empty_sets": 1}, "empty_sets is 1; it must be True or False."),
     ({"valid": -0.5}, "valid is -0.5; it must be at least 0 and below 1."),
 ]
 
@@ -87,7 +109,30 @@ def test_a_change_wins_over_the_preset():
 def test_given_clients_need_no_number_and_may_have_one():
     assert Config.preset("default", partition="given").clients is None
     assert Config.preset("default", partition="given", clients=4).clients == 4
-    assert Config(partition="given", clients=None).clients is None
+    assert Config(partition="given").clients is None
+    assert Config.preset("paper", partition="given").clients is None
+
+
+@pytest.mark.parametrize("partition", ["metis", "louvain", "random"])
+def test_the_other_partitions_make_ten_clients_unless_told(partition):
+    assert Config(partition=partition).clients == 10
+    assert Config(partition=partition, clients=None) == Config(partition=partition, clients=10)
+    assert Config.preset("paper", partition=partition).clients == 10
+
+
+def test_several_values_may_come_as_any_sequence_or_as_one_alone():
+    expected = Config(methods=("fed",), scores=("lac",), quantiles=("exact",), alphas=(0.25,))
+    assert Config(methods=["fed"], scores=["lac"], quantiles=["exact"], alphas=[0.25]) == expected
+    assert Config(methods="fed", scores="lac", quantiles="exact", alphas=0.25) == expected
+    assert Config(methods=np.array(["fed"]), scores="lac", alphas=np.array([0.25])) == expected
+    assert hash(Config(methods=["fed"], scores="lac", alphas=[0.25])) == hash(expected)
+
+
+def test_alphas_are_told_apart_as_numbers():
+    close = (0.1, 0.1 + 1e-9)  # alike in six digits
+    assert Config(alphas=close).alphas == close
+    with pytest.raises(UsageError, match=r"alphas names 0\.25 twice\."):
+        Config(alphas=(np.float32(0.25), 0.25))
 
 
 def test_preset_refuses_unknown_names_and_bad_values():

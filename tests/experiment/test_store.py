@@ -1,5 +1,5 @@
 import json
-import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from fedcover import DataError, UsageError
-from fedcover.experiment.store import check_target, write_run
+from fedcover.experiment.store import check_target, holds_run, write_run
 
 FILES = ["groups.csv", "results.csv", "run.json", "sets.parquet"]
 
@@ -17,7 +17,7 @@ def write(folder, **changes):
         "results": pl.DataFrame({"q_hat": [float("inf"), 0.1]}),
         "groups": pl.DataFrame({"kind": ["all"]}),
         "sets": pl.DataFrame({"set": [["a", "b"], []]}),
-        "info": {"notes": []},
+        "info": {"fedcover": "1.0"},
     }
     return write_run(folder, **(tables | changes))
 
@@ -47,6 +47,8 @@ def test_json_spells_infinity_and_knows_numpy(tmp_path):
 def test_an_earlier_run_is_replaced_whole(tmp_path):
     folder = write(tmp_path / "run")
     (folder / "report.html").write_text("of the earlier run")
+    (folder / "model").mkdir()
+    (folder / "model" / "weights.pt").write_text("of the earlier run")
     write(folder, info={"second": True})
     assert listing(folder) == FILES
     assert json.loads((folder / "run.json").read_text()) == {"second": True}
@@ -77,19 +79,19 @@ class Fails:
 def test_a_failure_leaves_the_earlier_run_or_nothing(tmp_path, error, seen, earlier):
     folder = tmp_path / "run"
     if earlier:
-        write(folder, info={"earlier": True})
+        write(folder, info={"fedcover": "0.9"})
     with pytest.raises(seen) as caught:
         write(folder, sets=Fails(error))
     if seen is DataError:
         assert str(caught.value) == f"{folder} cannot be written: No space left on device."
     assert listing(tmp_path) == (["run"] if earlier else [])
     if earlier:
-        assert json.loads((folder / "run.json").read_text()) == {"earlier": True}
+        assert json.loads((folder / "run.json").read_text()) == {"fedcover": "0.9"}
 
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
 def test_a_failed_swap_puts_the_earlier_run_back(tmp_path, monkeypatch, error):
-    folder = write(tmp_path / "run", info={"earlier": True})
+    folder = write(tmp_path / "run", info={"fedcover": "0.9"})
     rename = Path.rename
 
     def break_the_second(self, target):
@@ -100,15 +102,54 @@ def test_a_failed_swap_puts_the_earlier_run_back(tmp_path, monkeypatch, error):
     monkeypatch.setattr(Path, "rename", break_the_second)
     with pytest.raises((DataError, KeyboardInterrupt)):
         write(folder)
-    assert json.loads((folder / "run.json").read_text()) == {"earlier": True}
+    assert json.loads((folder / "run.json").read_text()) == {"fedcover": "0.9"}
     assert listing(tmp_path) == ["run"]
 
 
 def test_a_folder_that_is_something_else_is_refused_and_kept(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UsageError, match="exists and is not a run folder"):
+    with pytest.raises(UsageError) as caught:
         write(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} exists and is not a run folder: it holds thesis.tex, which would be lost; "
+        "choose another folder."
+    )
     assert listing(tmp_path) == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".hidden", "model.pt"])
+def test_a_run_folder_with_a_foreign_file_is_refused_and_kept(tmp_path, name):
+    folder = write(tmp_path / "run")
+    (folder / name).write_text("what I thought of it")
+    with pytest.raises(UsageError, match=f"it holds {name}, which would be lost"):
+        write(folder)
+    assert (folder / name).read_text() == "what I thought of it"
+    assert listing(folder) == sorted([*FILES, name])
+
+
+@pytest.mark.parametrize("name", ["thesis", "results.csv"])
+def test_a_run_folder_with_a_foreign_folder_is_refused_and_kept(tmp_path, name):
+    folder = write(tmp_path / "run")
+    (folder / "results.csv").unlink()
+    (folder / name).mkdir()
+    with pytest.raises(UsageError, match=f"it holds {name}, which would be lost"):
+        check_target(folder)
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", '"fedcover"', "half a fi", "\udcff", None])
+def test_a_run_json_of_another_program_is_refused_and_kept(tmp_path, text):
+    (tmp_path / "results.csv").write_text("of another program")
+    if text is not None:
+        (tmp_path / "run.json").write_bytes(text.encode(errors="surrogateescape"))
+    assert not holds_run(tmp_path)
+    with pytest.raises(UsageError, match=r"results\.csv, but no run\.json that fedcover wrote"):
+        write(tmp_path)
+    assert (tmp_path / "results.csv").read_text() == "of another program"
+
+
+def test_an_earlier_run_is_recognised(tmp_path):
+    assert not holds_run(tmp_path / "run")
+    assert holds_run(write(tmp_path / "run"))
 
 
 def test_files_in_the_way_are_refused(tmp_path):
@@ -130,6 +171,22 @@ def test_the_folder_one_stands_in_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_permission_is_refused_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
-    with pytest.raises(DataError, match=f"cannot be written: {tmp_path} is not yours to write to"):
-        check_target(tmp_path / "deep" / "run")
+    def refuse(*_, prefix, dir):
+        assert (prefix, dir) == (".run-", tmp_path)
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    folder = tmp_path / "deep" / "run"
+    with pytest.raises(DataError) as caught:
+        check_target(folder)
+    assert str(caught.value) == f"{folder} cannot be written: {tmp_path}: Permission denied."
+
+
+def test_a_name_that_leaves_no_room_is_refused_before_any_work(tmp_path):
+    with pytest.raises(DataError, match=r"cannot be written: .*File name too long"):
+        check_target(tmp_path / ("r" * 250))
+
+
+def test_the_check_leaves_nothing_behind(tmp_path):
+    check_target(tmp_path / "deep" / "run")
+    assert listing(tmp_path) == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from numbers import Integral
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 from fedcover.conformal.quantiles import RULES
 from fedcover.conformal.scores import SCORES
@@ -12,6 +15,9 @@ from fedcover.errors import UsageError
 from fedcover.experiment.methods import METHODS
 from fedcover.graphs.partition import METHODS as PARTITIONS
 from fedcover.models import MODELS
+
+CLIENTS = 10
+"""How many clients the graph is divided among, unless it brings its own."""
 
 TEMPERATURES = ("pooled", "averaged", "none")
 
@@ -23,9 +29,12 @@ class Config:
     Every seed is a whole repetition: it draws the partition, the split, the initial weights, the
     dropout masks and APS's u anew, and all methods share it, so that they can be compared in
     pairs.
+
+    ``clients`` is 10 if not set, but stays None for the partition ``given``, whose column knows
+    the number. Settings with several values take any sequence, or one value alone.
     """
 
-    clients: int | None = 10
+    clients: int | None = None
     partition: str = "metis"
     methods: tuple[str, ...] = ("loc", "fed", "central")
     model: str = "gcn"
@@ -47,22 +56,18 @@ class Config:
     empty_sets: bool = True
 
     def __post_init__(self) -> None:
+        # The only place where a frozen object is still written to: one spelling for each value.
+        for name in ("methods", "scores", "quantiles", "alphas"):
+            object.__setattr__(self, name, _several(name, getattr(self, name)))
         _known("methods", self.methods, METHODS)
         _known("scores", self.scores, SCORES)
         _known("quantiles", self.quantiles, RULES)
         _known("partition", (self.partition,), PARTITIONS)
         _known("model", (self.model,), MODELS)
         _known("temperature", (self.temperature,), TEMPERATURES)
-        if not self.alphas:
-            raise UsageError("alphas is empty; give at least one level between 0 and 1.")
-        for alpha in self.alphas:
-            if not 0 < alpha < 1:
-                raise UsageError(
-                    f"alphas has {alpha:g}; every alpha must lie strictly between 0 and 1."
-                )
-        _distinct("alphas", tuple(f"{a:g}" for a in self.alphas))
-        if self.partition != "given" and self.clients is None:
-            raise UsageError(f"clients is missing; partition {self.partition!r} needs a number.")
+        object.__setattr__(self, "alphas", _levels(self.alphas))
+        if self.clients is None and self.partition != "given":
+            object.__setattr__(self, "clients", CLIENTS)
         for name in ("clients", "seeds", "rounds", "local_epochs", "hidden", "resplits"):
             value = getattr(self, name)
             if not (value is None and name == "clients"):
@@ -71,12 +76,16 @@ class Config:
         _whole("first_seed", self.first_seed, at_least=0)
         for name in ("dropout", "valid"):
             share = getattr(self, name)
-            if not 0 <= share < 1:
-                raise UsageError(f"{name} is {share:g}; it must be at least 0 and below 1.")
-        if not 0 < self.train < 1:
-            raise UsageError(f"train is {self.train:g}; it must lie strictly between 0 and 1.")
-        if not 0 < self.lr < float("inf"):
-            raise UsageError(f"lr is {self.lr:g}; it must be a positive number.")
+            if not (_is_number(share) and 0 <= share < 1):
+                raise UsageError(f"{name} is {_shown(share)}; it must be at least 0 and below 1.")
+        if not (_is_number(self.train) and 0 < self.train < 1):
+            raise UsageError(
+                f"train is {_shown(self.train)}; it must lie strictly between 0 and 1."
+            )
+        if not (_is_number(self.lr) and 0 < self.lr < float("inf")):
+            raise UsageError(f"lr is {_shown(self.lr)}; it must be a positive number.")
+        if not isinstance(self.empty_sets, bool | np.bool_):
+            raise UsageError(f"empty_sets is {self.empty_sets!r}; it must be True or False.")
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Config:
@@ -88,9 +97,7 @@ class Config:
         if unknown:
             raise UsageError(f"There is no setting called {sorted(unknown)[0]!r}.")
         given = {key: value for key, value in changes.items() if value is not None}
-        if given.get("partition") == "given":
-            given.setdefault("clients", changes.get("clients"))
-        return replace(cls(**PRESETS[name]), **given)
+        return cls(**(PRESETS[name] | given))
 
     @property
     def seed_range(self) -> range:
@@ -112,23 +119,57 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def _known(setting: str, values: tuple[str, ...], allowed: Any) -> None:
+def _several(setting: str, values: Any) -> tuple[Any, ...]:
+    """A tuple of what was given: a sequence of values, or one value alone."""
+    if isinstance(values, str) or _is_number(values):
+        return (values,)
+    if isinstance(values, np.ndarray) and values.ndim == 1:
+        return tuple(values.tolist())
+    if not isinstance(values, Sequence) or isinstance(values, bytes):
+        what = "numbers" if setting == "alphas" else "words"
+        raise UsageError(f"{setting} is {values!r}; it must be a tuple of {what}.")
+    return tuple(values)
+
+
+def _known(setting: str, values: tuple[Any, ...], allowed: Any) -> None:
     if not values:
         raise UsageError(f"{setting} is empty; choose from {', '.join(allowed)}.")
     for value in values:
-        if value not in allowed:
+        if not isinstance(value, str) or value not in allowed:
             raise UsageError(f"{setting} has {value!r}; it must be one of {', '.join(allowed)}.")
     _distinct(setting, values)
 
 
+def _levels(alphas: tuple[Any, ...]) -> tuple[float, ...]:
+    if not alphas:
+        raise UsageError("alphas is empty; give at least one level between 0 and 1.")
+    for alpha in alphas:
+        if not (_is_number(alpha) and 0 < alpha < 1):
+            raise UsageError(
+                f"alphas has {_shown(alpha)}; every alpha must lie strictly between 0 and 1."
+            )
+    levels = tuple(float(alpha) for alpha in alphas)
+    _distinct("alphas", levels)
+    return levels
+
+
 def _whole(setting: str, value: Any, *, at_least: int) -> None:
-    if not isinstance(value, Integral) or value < at_least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < at_least:
         raise UsageError(
             f"{setting} is {value!r}; it must be a whole number of {at_least} or more."
         )
 
 
-def _distinct(setting: str, values: tuple[str, ...]) -> None:
+def _is_number(value: Any) -> bool:
+    """Whether it is a real number; Python counts True and False among them, we do not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    return f"{float(value):.12g}" if _is_number(value) else repr(value)
+
+
+def _distinct(setting: str, values: tuple[Any, ...]) -> None:
     for value in values:
         if values.count(value) > 1:
             raise UsageError(f"{setting} names {value!r} twice.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -16,23 +15,62 @@ import polars as pl
 from fedcover.errors import DataError, UsageError
 
 MARK = "run.json"
+FILES = ("results.csv", "groups.csv", "sets.parquet", MARK, "report.html")
+FOLDERS = ("model",)
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether an earlier run is there: its ``run.json`` says that fedcover wrote it."""
+    try:
+        info = json.loads((folder / MARK).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(info, dict) and "fedcover" in info
 
 
 def check_target(folder: Path) -> None:
     """Refuse, before any work, a folder that could not be written or holds something else."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; a run needs a folder of its own.")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
-        raise UsageError(f"{folder} exists and is not a run folder; choose another with --out.")
+    if folder.is_dir():
+        _refuse_foreign(folder)
     if Path.cwd().is_relative_to(folder.resolve()):
         raise UsageError(f"{folder} is the folder you are in; a run needs a folder of its own.")
     for parent in folder.absolute().parents:
         if parent.exists():
             if not parent.is_dir():
                 raise UsageError(f"{parent} is a file; {folder} cannot be made in it.")
-            if not os.access(parent, os.W_OK | os.X_OK):
-                raise DataError(f"{folder} cannot be written: {parent} is not yours to write to.")
+            _try_writing(folder, parent)
             break
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """A folder is replaced whole, so that nothing may be in it which a run did not write."""
+    held = sorted(folder.iterdir())
+    for path in held:
+        known = FOLDERS if path.is_dir() else FILES
+        if path.name not in known:
+            raise UsageError(
+                f"{folder} exists and is not a run folder: it holds {path.name}, which would be "
+                "lost; choose another folder."
+            )
+    if held and not holds_run(folder):
+        raise UsageError(
+            f"{folder} exists and is not a run folder: it holds {held[0].name}, but no {MARK} "
+            "that fedcover wrote; choose another folder."
+        )
+
+
+def _try_writing(folder: Path, parent: Path) -> None:
+    """Make and remove what :func:`write_run` will make: only the attempt tells (quotas, mounts)."""
+    try:
+        Path(tempfile.mkdtemp(prefix=_beside(folder), dir=parent)).rmdir()
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written: {parent}: {error.strerror}.") from error
+
+
+def _beside(folder: Path) -> str:
+    return f".{folder.name}-"
 
 
 def write_run(
@@ -51,7 +89,7 @@ def write_run(
     check_target(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        beside = Path(tempfile.mkdtemp(prefix=_beside(folder), dir=folder.parent))
     except OSError as error:
         raise DataError(f"{folder} cannot be written: {error.strerror}.") from error
     fresh, earlier = beside / "fresh", beside / "earlier"
