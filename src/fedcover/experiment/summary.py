@@ -23,7 +23,7 @@ def summarise(results: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> pl.
     spread = groups.filter(pl.col("kind") == "all").select(*CELL, "seed", "coverage_sd")
     error = (pl.col("coverage_sd") ** 2 / resplits).sum().sqrt() / pl.len()
     short = (1 - pl.col("alpha")) - pl.col("coverage")
-    seeds = results.join(spread, on=[*CELL, "seed"])
+    seeds = results.join(spread, on=[*CELL, "seed"], maintain_order="left")
     return (
         seeds.with_columns(_coverage_sd(seeds))
         .group_by(CELL, maintain_order=True)
