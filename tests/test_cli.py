@@ -1,5 +1,6 @@
 """The command line's contract: files, streams, exit status, one sentence for what is wrong."""
 
+import io
 import json
 import os
 import re
@@ -110,13 +111,17 @@ def test_the_table_says_what_results_csv_says(fedcover, here):
 def test_notes_follow_on_stderr(fedcover):
     status, _, err = fedcover("run", "own", *QUICK, "--alphas", "0.01", "--methods", "loc")
     assert status == 0
-    (note,) = (line for line in err.splitlines() if "note" in line)
+    (note,) = (line for line in err.splitlines() if "note" in line and "alpha" in line)
     assert note.startswith("fedcover: note: seed 0, 1, quantile exact: alpha = 0.01 asks for rank")
 
 
-def test_quiet_prints_nothing(fedcover, here):
-    assert fedcover("run", "own", *QUICK, "--alphas", "0.3", "--quiet") == (0, "", "")
+def test_quiet_prints_nothing_but_the_runs_notes(fedcover, here):
+    status, out, err = fedcover("run", "own", *QUICK, "--alphas", "0.01", "--quiet")
+    assert (status, out) == (0, "")
     assert listing(here / "runs/own-2") == FILES
+    notes = json.loads((here / "runs/own-2/run.json").read_text())["notes"]
+    assert notes
+    assert err.splitlines() == [f"fedcover: note: {note}" for note in notes]
 
 
 def test_the_same_command_gives_the_same_bytes_but_for_the_seconds(fedcover, here):
@@ -176,12 +181,43 @@ def test_clients_from_the_graphs_own_column(fedcover, here):
     assert set(pl.read_parquet(here / "runs/banks-given/sets.parquet")["client"]) == {"p", "q", "r"}
 
 
-def test_an_earlier_run_is_replaced(fedcover, here):
-    for hidden in ("3", "4"):
-        options = ["--hidden", hidden, "--alphas", "0.3", "--out", "r"]
-        assert fedcover("run", "own", *QUICK, *options)[0] == 0
-    assert json.loads((here / "r/run.json").read_text())["config"]["hidden"] == 4
+def test_an_earlier_run_is_replaced_and_this_is_said(fedcover, here):
+    notes = []
+    for hidden, *quiet in (("3",), ("4",), ("5", "--quiet")):
+        options = ["--hidden", hidden, "--alphas", "0.3", "--methods", "loc", "--out", "r", *quiet]
+        status, _, err = fedcover("run", "own", *QUICK, *options)
+        assert status == 0
+        notes.append([line for line in err.splitlines() if "earlier" in line])
+    sentence = "fedcover: note: r held an earlier run, which this one replaces."
+    assert notes == [[], [sentence], []]
+    assert json.loads((here / "r/run.json").read_text())["config"]["hidden"] == 5
     assert listing(here) == ["own", "r"]
+
+
+def test_a_run_of_the_default_name_is_said_to_be_replaced_too(fedcover):
+    options = ["--alphas", "0.3", "--methods", "loc"]
+    errors = [fedcover("run", "own", *QUICK, *options)[2] for _ in range(2)]
+    assert "earlier" not in errors[0]
+    assert "fedcover: note: runs/own-2 held an earlier run, which this one" in errors[1]
+
+
+def test_a_narrow_encoding_loses_signs_but_not_the_run(here, monkeypatch):
+    own_graph(here / "größe")
+    options = ["--alphas", "0.3", "--methods", "loc", "--out", "r"]
+    for name, status, stream, shown in (
+        ("größe", 0, "stdout", "gr??e, 2 clients"),
+        ("maß", 1, "stderr", "fedcover: ma? is neither a path"),
+    ):
+        for each in ("stdout", "stderr"):
+            monkeypatch.setattr(sys, each, io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+        monkeypatch.setattr(sys, "argv", ["fedcover", "run", name, *QUICK, *options])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        written = getattr(sys, stream)
+        written.flush()
+        assert end.value.code == status
+        assert shown in written.buffer.getvalue().decode("ascii")
+    assert listing(here / "r") == FILES
 
 
 def test_data_list_names_every_graph(fedcover):
@@ -261,8 +297,9 @@ BAD_USAGE = {
     "alpha 1": ("run own --alphas 0.1,1", "alphas has 1; every alpha must lie strictly between"),
     "alpha nan": ("run own --alphas nan", "alphas has nan; every alpha"),
     "alpha word": ("run own --alphas five", "--alphas is 'five'; give numbers separated by"),
-    "alpha twice": ("run own --alphas 0.1,0.10", "alphas names '0.1' twice."),
-    "alphas empty": ("run own --alphas=", "--alphas is ''; give words separated by"),
+    "alpha twice": ("run own --alphas 0.1,0.10", "alphas names 0.1 twice."),
+    "alphas empty": ("run own --alphas=", "--alphas is ''; give numbers separated by"),
+    "alphas comma": ("run own --alphas 0.1,,0.2", "--alphas is '0.1,,0.2'; give numbers"),
     "method": ("run own --methods loc,gen", "methods has 'gen'; it must be one of loc, fed"),
     "method twice": ("run own --methods loc,loc", "methods names 'loc' twice."),
     "methods empty": ("run own --methods=", "--methods is ''; give words separated by"),
@@ -291,10 +328,17 @@ BAD_USAGE = {
         "batch_size is -1; it must be a whole number of 0",
     ),
     "threads 0": ("run own --threads 0", "threads is 0; it must be a whole number of 1 or more."),
+    "threads too many": (
+        "run own --threads 1000000",
+        f"threads is 1000000; it must be at most {4 * (os.cpu_count() or 1)}, 4 for each core",
+    ),
     "out is a file": ("run own --out a_file", "a_file is a file; a run needs a folder"),
     "out before anything is read": ("run nowhere --out a_file", "a_file is a file; a run"),
     "out in a file": ("run own --out a_file/r", "a_file is a file; a_file/r cannot be made in it."),
-    "out is foreign": ("run own --out own", "own exists and is not a run folder; choose another"),
+    "out is foreign": (
+        "run own --out own",
+        "own exists and is not a run folder: it holds edges.csv, which would be lost; choose",
+    ),
     "out holds the working folder": ("run own --out a_folder/..", "exists and is not a run folder"),
     "clients not the column's": (
         "run banks --partition given --clients 3",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import time
 from pathlib import Path
@@ -23,6 +25,7 @@ data_app = typer.Typer(help="The named graphs: list, show, fetch, cuts.")
 app.add_typer(data_app, name="data")
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+THREADS_PER_CORE = 4  # more only slow down, and thousands bring the process down
 
 Data = Annotated[
     str | None,
@@ -32,6 +35,9 @@ Data = Annotated[
 
 def main() -> None:
     """Entry point: one sentence on stderr for what a user can mend, and the right exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a table's lines and ± are not in every encoding
+            stream.reconfigure(errors="replace")
     status, sentence = _outcome()
     if sentence:
         print(f"fedcover: {sentence}", file=sys.stderr)
@@ -150,7 +156,7 @@ def run(
     from fedcover import display
     from fedcover.experiment import Config
     from fedcover.experiment import run as run_experiment
-    from fedcover.experiment.store import check_target
+    from fedcover.experiment.store import check_target, holds_run
     from fedcover.graphs import load
 
     config = Config.preset(
@@ -178,6 +184,11 @@ def run(
     loaded = load(graph, data)
     folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
     check_target(folder)
+    if holds_run(folder) and not quiet:
+        print(
+            f"fedcover: note: {folder} held an earlier run, which this one replaces.",
+            file=sys.stderr,
+        )
     with display.progress(quiet) as progress:
         finished = run_experiment(loaded, config, progress=progress)
     finished.save(folder)
@@ -237,17 +248,17 @@ def data_cuts(
     display.cuts(display.console(), missing_edges_rows(data, range(seeds), names))
 
 
-def _words(option: str, text: str | None) -> tuple[str, ...] | None:
+def _words(option: str, text: str | None, what: str = "words") -> tuple[str, ...] | None:
     if text is None:
         return None
     words = tuple(word.strip() for word in text.split(","))
     if not all(words):
-        raise UsageError(f"--{option} is {text!r}; give words separated by single commas.")
+        raise UsageError(f"--{option} is {text!r}; give {what} separated by single commas.")
     return words
 
 
 def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
-    words = _words(option, text)
+    words = _words(option, text, "numbers")
     if words is None:
         return None
     try:
@@ -264,4 +275,10 @@ def _use_threads(threads: int | None) -> None:
     if threads is not None:
         if threads < 1:
             raise UsageError(f"threads is {threads}; it must be a whole number of 1 or more.")
+        cores = os.cpu_count() or 1
+        if threads > THREADS_PER_CORE * cores:
+            raise UsageError(
+                f"threads is {threads}; it must be at most {THREADS_PER_CORE * cores}, "
+                f"{THREADS_PER_CORE} for each core of this machine."
+            )
         torch.set_num_threads(threads)
