@@ -14,11 +14,14 @@ from fedcover.federation.stack import Parameters, Stack
 
 
 class Field:
-    """The model at ``nodes`` (ascending numbers in the stack); nothing else is computed."""
+    """The model at ``nodes`` (ascending numbers in the stack); nothing else is computed.
+
+    ``scale`` multiplies the hidden layer on its way to the second.
+    """
 
     gradient = False
 
-    def __init__(self, stack: Stack, nodes: Index) -> None:
+    def __init__(self, stack: Stack, nodes: Index, scale: float = 1.0) -> None:
         self.y = torch.from_numpy(stack.y[nodes])
         self._client = stack.client_of_node[nodes]
         self._layout = Layout(np.bincount(self._client, minlength=len(stack.clients)))
@@ -33,7 +36,7 @@ class Field:
         place = self._places.numpy()
         row = [place[p.row] * stack.operators + i for i, p in enumerate(parts)]
         column = self._hidden.places[np.searchsorted(self._hidden_nodes, source)]
-        value = np.concatenate([p.data for p in parts]) * self._scale(stack)
+        value = np.concatenate([p.data for p in parts]) * scale
         shape = (self._layout.rows * stack.operators, self._hidden.rows)
         matrix = sp.csr_array((value, (np.concatenate(row), column)), shape=shape)
         self._p = TwoWay(matrix, stack.plan.dtype, self.gradient)
@@ -42,9 +45,6 @@ class Field:
         """Nodes × classes, without dropout."""
         hidden = self._hidden.forward(p.first, p.first_bias).relu_()
         return self._second_layer(hidden, p)[1][self._places]
-
-    def _scale(self, stack: Stack) -> float:  # noqa: ARG002 (the training field needs it)
-        return 1.0
 
     def _second_layer(self, hidden: Tensor, p: Parameters) -> tuple[Tensor, Tensor]:
         """The propagated hidden rows and the logits, both padded."""
@@ -65,7 +65,7 @@ class TrainingField(Field):
     gradient = True
 
     def __init__(self, stack: Stack, nodes: Index) -> None:
-        super().__init__(stack, nodes)
+        super().__init__(stack, nodes, scale=1.0 / (1.0 - stack.plan.dropout))
         plan, rows = stack.plan, self._layout.rows
         share = 1.0 / np.bincount(self._client, minlength=len(stack.clients))[self._client]
         # Padding has weight 0, so that its error is 0.
@@ -74,9 +74,6 @@ class TrainingField(Field):
         self._target = torch.zeros(rows, plan.classes, dtype=plan.dtype)
         self._target[self._places, self.y] = self._weight[self._places, 0]
         self._dropout = self._masks(stack) if plan.dropout > 0 else None
-
-    def _scale(self, stack: Stack) -> float:
-        return 1.0 / (1.0 - stack.plan.dropout)
 
     def _masks(self, stack: Stack) -> Dropout:
         owner = stack.client_of_node[self._hidden_nodes]
