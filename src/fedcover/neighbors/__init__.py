@@ -1,0 +1,1 @@
+"""Restore the neighbours that the cut between clients hides."""

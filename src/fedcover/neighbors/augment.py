@@ -1,0 +1,40 @@
+"""Append generated nodes to a client's graph (paper, section 5.3, step 3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fedcover.federation import Client
+from fedcover.federation.engine import Features
+
+NO_LABEL = -1
+
+
+def augment(client: Client, features: Features, links: NDArray[np.int64]) -> Client:
+    """The client's graph with generated nodes after its own, and an edge both ways for each link.
+
+    ``links`` (2, m) holds positions in ``features`` above, local nodes below. Generated nodes
+    without a link are left out. The others have no label and belong to no split, so they enter no
+    loss, no calibration and no metric.
+    """
+    linked, generated = np.unique(links[0], return_inverse=True)
+    new, local = generated + client.nodes, links[1]
+    both_ways = np.stack([np.concatenate([new, local]), np.concatenate([local, new])])
+    return replace(
+        client,
+        x=append_rows(client.x, features[linked]),
+        edge_index=np.concatenate([client.edge_index, both_ways], axis=1),
+        y=np.concatenate([client.y, np.full(len(linked), NO_LABEL, dtype=client.y.dtype)]),
+    )
+
+
+def append_rows(x: Features, more: Features) -> Features:
+    """Both stacked, sparse if ``x`` is."""
+    if sp.issparse(x):
+        return sp.vstack([x, sp.csr_array(more, dtype=x.dtype)], format="csr")
+    dense = more.toarray() if sp.issparse(more) else more
+    return np.concatenate([x, dense.astype(x.dtype)])
