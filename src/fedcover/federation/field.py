@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -56,8 +58,16 @@ class Field:
         return mixed, logits
 
 
-class TrainingField(Field):
-    """A field that also has the gradient of each client's mean cross-entropy over its nodes here.
+class Pass(NamedTuple):
+    """What a forward pass leaves for the way back; all rows padded."""
+
+    hidden: Tensor
+    mixed: Tensor
+    logits: Tensor
+
+
+class GradientField(Field):
+    """A field whose outputs can be differentiated with respect to the weights.
 
     Dropout's factor 1/(1 − rate) is folded into the second propagation.
     """
@@ -66,14 +76,7 @@ class TrainingField(Field):
 
     def __init__(self, stack: Stack, nodes: Index) -> None:
         super().__init__(stack, nodes, scale=1.0 / (1.0 - stack.plan.dropout))
-        plan, rows = stack.plan, self._layout.rows
-        share = 1.0 / np.bincount(self._client, minlength=len(stack.clients))[self._client]
-        # Padding has weight 0, so that its error is 0.
-        self._weight = torch.zeros(rows, 1, dtype=plan.dtype)
-        self._weight[self._places, 0] = torch.from_numpy(share).to(plan.dtype)
-        self._target = torch.zeros(rows, plan.classes, dtype=plan.dtype)
-        self._target[self._places, self.y] = self._weight[self._places, 0]
-        self._dropout = self._masks(stack) if plan.dropout > 0 else None
+        self._dropout = self._masks(stack) if stack.plan.dropout > 0 else None
 
     def _masks(self, stack: Stack) -> Dropout:
         owner = stack.client_of_node[self._hidden_nodes]
@@ -83,23 +86,54 @@ class TrainingField(Field):
         key[2, self._hidden.places] = self._hidden_nodes - stack.starts[owner]
         return Dropout(key[0], key[1], key[2], units=stack.plan.hidden, rate=stack.plan.dropout)
 
-    def gradients(self, p: Parameters, step: int) -> list[Tensor]:
-        """In the parameters' order; ``step`` numbers the dropout masks."""
+    def forward(self, p: Parameters, step: int) -> Pass:
+        """The model with dropout; ``step`` numbers its masks."""
         hidden = self._hidden.forward(p.first, p.first_bias).relu_()
         if self._dropout is not None:
             self._dropout.apply_(hidden, step)
-        mixed, logits = self._second_layer(hidden, p)
-        error = torch.softmax(logits, dim=1).mul_(self._weight).sub_(self._target)
+        return Pass(hidden, *self._second_layer(hidden, p))
 
-        back = torch.empty_like(mixed)
+    def backward(self, p: Parameters, done: Pass, error: Tensor) -> list[Tensor]:
+        """The weights' gradients in their order; ``error`` is that of the padded logits."""
+        back = torch.empty_like(done.mixed)
         second, second_bias = torch.empty_like(p.second), torch.empty_like(p.second_bias)
         for block in self._layout.blocks:
             of, batch = block.clients, block.batch(error)
-            torch.bmm(block.batch(mixed).transpose(1, 2), batch, out=second[of])
+            torch.bmm(block.batch(done.mixed).transpose(1, 2), batch, out=second[of])
             torch.sum(batch, dim=1, out=second_bias[of])
             torch.bmm(batch, p.second[of].transpose(1, 2), out=block.batch(back))
-        arriving = self._p.backward(back.view(-1, hidden.shape[1]))
+        arriving = self._p.backward(back.view(-1, done.hidden.shape[1]))
         # A dropped or inactive unit is 0 in ``hidden``, and nothing flows back through it.
-        arriving = torch.ops.aten.threshold_backward(arriving, hidden, 0.0)
+        arriving = torch.ops.aten.threshold_backward(arriving, done.hidden, 0.0)
         first, first_bias = self._hidden.backward(arriving)
         return [first, first_bias, second, second_bias]
+
+    def outputs(self, done: Pass) -> Tensor:
+        """The logits of the nodes, in their order."""
+        return done.logits[self._places]
+
+    def gradients_of(self, p: Parameters, done: Pass, gradient: Tensor) -> list[Tensor]:
+        """As :meth:`backward`, given the gradient of :meth:`outputs`."""
+        error = torch.zeros_like(done.logits)
+        error[self._places] = gradient
+        return self.backward(p, done, error)
+
+
+class TrainingField(GradientField):
+    """A field that also has the gradient of each client's mean cross-entropy over its nodes here."""
+
+    def __init__(self, stack: Stack, nodes: Index) -> None:
+        super().__init__(stack, nodes)
+        plan, rows = stack.plan, self._layout.rows
+        share = 1.0 / np.bincount(self._client, minlength=len(stack.clients))[self._client]
+        # Padding has weight 0, so that its error is 0.
+        self._weight = torch.zeros(rows, 1, dtype=plan.dtype)
+        self._weight[self._places, 0] = torch.from_numpy(share).to(plan.dtype)
+        self._target = torch.zeros(rows, plan.classes, dtype=plan.dtype)
+        self._target[self._places, self.y] = self._weight[self._places, 0]
+
+    def gradients(self, p: Parameters, step: int) -> list[Tensor]:
+        """In the parameters' order; ``step`` numbers the dropout masks."""
+        done = self.forward(p, step)
+        error = torch.softmax(done.logits, dim=1).mul_(self._weight).sub_(self._target)
+        return self.backward(p, done, error)
