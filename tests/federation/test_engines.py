@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from fedcover.errors import DataError
-from fedcover.federation import InProcess, Plan, Reference, Trained
+from fedcover.federation import Federation, InProcess, Plan, Reference, Trained
 from fedcover.federation.program import _Best
 from fedcover.federation.stack import Parameters
+from fedcover.neighbors.augment import augment
 
 EXACT = Plan("gcn", 3, hidden=8, dropout=0.0, rounds=5, local_epochs=3, dtype=torch.float64)
 
@@ -50,6 +51,35 @@ def test_agreement_in_single_precision(make_federation, model, clients):
     plan = replace(EXACT, model=model, dtype=torch.float32)
     (ours,), (theirs,) = (engine.train([federation], plan) for engine in (InProcess(), Reference()))
     assert largest_difference(ours, theirs) < 1e-5
+
+
+def with_generated(federation: Federation) -> Federation:
+    """Two generated nodes at every client, one of them linked; no validation nodes."""
+    rng = np.random.default_rng(5)
+    clients = []
+    for client in federation.clients:
+        lone = augment(client, rng.normal(size=(2, 40)), np.array([[0, 0, 1], [0, 1, 0]]))
+        clients.append(replace(lone, valid=np.array([], dtype=np.int64)))
+    return replace(federation, clients=clients)
+
+
+@pytest.mark.parametrize("clients", [1, 3, 10])
+@pytest.mark.parametrize("density", [0.05, 0.9], ids=["sparse", "dense"])
+def test_link_prediction_is_that_of_pyg(make_federation, clients, density):
+    """The oracle takes PyG's own VGAE losses; the clients' models are averaged alike."""
+    federation = with_generated(make_federation(clients, density))
+    plan = replace(EXACT, task="links", classes=6)
+    (ours,), (theirs,) = (engine.train([federation], plan) for engine in (InProcess(), Reference()))
+    assert largest_difference(ours, theirs) < 1e-9
+    assert [len(rows) for rows in ours.logits] == [c.nodes for c in federation.clients]
+
+
+def test_link_prediction_does_not_depend_on_the_stack(make_federation):
+    federations = [with_generated(make_federation(k, seed=seed)) for k, seed in ((3, 1), (10, 2))]
+    plan = replace(EXACT, task="links", classes=6)
+    for federation, stacked in zip(federations, InProcess().train(federations, plan), strict=True):
+        (alone,) = InProcess().train([federation], plan)
+        assert largest_difference(alone, stacked) < 1e-9
 
 
 @pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])

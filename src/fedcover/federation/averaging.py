@@ -1,7 +1,7 @@
 r"""FedAvg (McMahan et al., 2017): :math:`\theta = \sum_k \frac{n_k}{n} \theta_k` over the stack.
 
-``n_k`` is the number of client k's training nodes. Where a client has no weight row for a feature
-(it never occurs there), its row is the one it was sent.
+``n_k`` is the number of client k's training nodes, or 1 for the task ``links``. Where a client has
+no weight row for a feature (it never occurs there), its row is the one it was sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Averaging:
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self._federation_of = torch.from_numpy(stack.federation_of)
-        trained = np.array([len(c.train) for c in stack.clients], dtype=np.float64)
+        alike = stack.plan.task == "links"
+        trained = np.array([1 if alike else len(c.train) for c in stack.clients], dtype=np.float64)
         totals = np.bincount(stack.federation_of, trained, minlength=stack.federations)
         share = trained / totals[stack.federation_of]
         self._shares = torch.zeros(stack.federations, len(stack.clients), dtype=stack.plan.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -32,11 +32,17 @@ class Client:
     y: NDArray[np.int64]
     train: NDArray[np.int64]
     valid: NDArray[np.int64]
+    generated: int = 0  # nodes at the end that stand for neighbours elsewhere; they have no label
 
     @property
     def nodes(self) -> int:
-        """Number of local nodes."""
+        """Number of nodes, generated ones included."""
         return len(self.y)
+
+    @property
+    def own(self) -> int:
+        """Number of real nodes; they come first."""
+        return len(self.y) - self.generated
 
 
 @dataclass(frozen=True)
@@ -49,10 +55,17 @@ class Federation:
 
 @dataclass(frozen=True)
 class Plan:
-    """How to train: the model, its optimiser (Adam), and the rhythm of averaging."""
+    """How to train: the model, its optimiser (Adam), and the rhythm of averaging.
+
+    The task ``labels`` minimises the cross-entropy over a client's training nodes and weighs the
+    clients by their number. The task ``links`` trains a variational graph auto-encoder
+    (:mod:`fedcover.models.vgae`) and weighs all clients alike, as the paper's algorithm does; its
+    ``classes`` are the latent means followed by the log deviations.
+    """
 
     model: str
     classes: int
+    task: Literal["labels", "links"] = "labels"
     hidden: int = 64
     dropout: float = 0.5
     lr: float = 0.01

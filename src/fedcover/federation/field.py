@@ -120,7 +120,7 @@ class GradientField(Field):
 
 
 class TrainingField(GradientField):
-    """A field that also has the gradient of each client's mean cross-entropy over its nodes here."""
+    """A field with the gradient of each client's mean cross-entropy over its nodes here."""
 
     def __init__(self, stack: Stack, nodes: Index) -> None:
         super().__init__(stack, nodes)

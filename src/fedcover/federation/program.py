@@ -24,6 +24,7 @@ from fedcover.federation.engine import (
 from fedcover.federation.field import Field, TrainingField
 from fedcover.federation.first_layer import SparseFirst
 from fedcover.federation.layout import Index
+from fedcover.federation.links import LinkField
 from fedcover.federation.stack import Parameters, Stack
 from fedcover.models import initial_weights
 
@@ -94,8 +95,11 @@ class _Optimiser:
         batch = plan.batch_size or int(sizes.max())
         self._steps = plan.local_epochs * -(-sizes // batch)
         self._train = np.split(stack.nodes("train"), np.cumsum(sizes)[:-1])
-        self._whole: TrainingField | None = None
-        if int(sizes.max()) <= batch:
+        self._whole: TrainingField | LinkField | None = None
+        if plan.task == "links":
+            self._whole = LinkField(stack)
+            self._steps = np.full(len(sizes), plan.local_epochs)
+        elif int(sizes.max()) <= batch:
             self._whole = TrainingField(stack, stack.nodes("train"))
         self._groups = [
             _Group(stack, local, int(steps), np.flatnonzero(self._steps == steps))

@@ -7,17 +7,16 @@ benchmarks.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch_geometric.nn import VGAE
 
 from fedcover.federation.engine import (
-    Client,
     Federation,
     Here,
     OnRound,
@@ -29,6 +28,7 @@ from fedcover.federation.engine import (
 )
 from fedcover.models import Weights, initial_weights, to_module
 from fedcover.models.gnn import from_module, load_weights
+from fedcover.models.vgae import MAX_LOGSTD, PairSampler, noise
 
 
 class Reference(Here):
@@ -44,7 +44,9 @@ class Reference(Here):
 class _Site:
     """One client with its own module and optimiser."""
 
-    def __init__(self, client: Client, weights: Weights, plan: Plan) -> None:
+    def __init__(self, federation: Federation, number: int, weights: Weights, plan: Plan) -> None:
+        client = federation.clients[number]
+        self.plan, self.key = plan, (federation.seed, number)
         dense = client.x.toarray() if sp.issparse(client.x) else client.x
         self.x = torch.from_numpy(np.asarray(dense)).to(plan.dtype)
         self.edge_index = torch.from_numpy(client.edge_index)
@@ -53,15 +55,33 @@ class _Site:
         self.valid = torch.from_numpy(client.valid)
         self.module = to_module(plan.model, weights, plan.dropout)
         self.adam = torch.optim.Adam(self.module.parameters(), lr=plan.lr)
+        real = (client.edge_index < client.own).all(axis=0)
+        self.pairs = PairSampler(client.edge_index[:, real], client.own, *self.key)
 
-    def fit(self, steps: list[NDArray[np.int64]]) -> None:
+    def fit(self, round_: int) -> None:
         self.module.train()
-        for positions in steps:
-            nodes = self.train[torch.from_numpy(positions)]
+        labels = self.plan.task == "labels"
+        for loss in self._label_losses(round_) if labels else self._link_losses(round_):
             self.adam.zero_grad()
-            logits = self.module(self.x, self.edge_index)
-            torch.autograd.backward(cross_entropy(logits[nodes], self.y[nodes]))
+            torch.autograd.backward(loss)
             self.adam.step()
+
+    def _label_losses(self, round_: int) -> Iterator[Tensor]:
+        for positions in batches(len(self.train), self.plan, *self.key, round_):
+            nodes = self.train[torch.from_numpy(positions)]
+            logits = self.module(self.x, self.edge_index)
+            yield cross_entropy(logits[nodes], self.y[nodes])
+
+    def _link_losses(self, round_: int) -> Iterator[Tensor]:
+        model = VGAE(torch.nn.Identity())  # it would draw its encoder's weights anew
+        for epoch in range(self.plan.local_epochs):
+            step = (round_ << 20) + epoch
+            mu, logstd = self.module(self.x, self.edge_index).chunk(2, dim=1)
+            draws = noise(len(mu), mu.shape[1], *self.key, step)
+            epsilon = torch.from_numpy(draws).to(mu.dtype)
+            z = mu + epsilon * logstd.clamp(max=MAX_LOGSTD).exp()
+            linked, apart = (torch.from_numpy(pairs) for pairs in self.pairs(step))
+            yield model.recon_loss(z, linked, apart) + model.kl_loss(mu, logstd) / len(mu)
 
     @torch.no_grad()
     def logits(self) -> Tensor:
@@ -76,13 +96,14 @@ def _train(federation: Federation, plan: Plan, on_round: OnRound | None) -> Trai
     start = initial_weights(
         plan.model, features, plan.hidden, plan.classes, initialiser(federation.seed)
     ).to(plan.dtype)
-    sites = [_Site(client, start, plan) for client in federation.clients]
-    sizes = torch.tensor([len(c.train) for c in federation.clients], dtype=torch.float64)
+    sites = [_Site(federation, k, start, plan) for k in range(len(federation.clients))]
+    alike = plan.task == "links"
+    sizes = torch.tensor([1.0 if alike else len(c.train) for c in federation.clients]).double()
     best, best_loss, best_round, history = [start], np.inf, -1, []
     validated = any(len(site.valid) for site in sites)
     for round_ in range(plan.rounds):
-        for number, site in enumerate(sites):
-            site.fit(batches(len(site.train), plan, federation.seed, number, round_))
+        for site in sites:
+            site.fit(round_)
         if plan.average:
             shared = _mean([from_module(plan.model, s.module) for s in sites], sizes / sizes.sum())
             for site in sites:

@@ -29,6 +29,7 @@ def augment(client: Client, features: Features, links: NDArray[np.int64]) -> Cli
         x=append_rows(client.x, features[linked]),
         edge_index=np.concatenate([client.edge_index, both_ways], axis=1),
         y=np.concatenate([client.y, np.full(len(linked), NO_LABEL, dtype=client.y.dtype)]),
+        generated=client.generated + len(linked),
     )
 
 

@@ -1,0 +1,86 @@
+r"""The variational graph auto-encoder (Kipf & Welling, 2016) that predicts links.
+
+The encoder is a two-layer GCN whose outputs are the latent means and log deviations side by side,
+:math:`Z = \mu + \varepsilon \odot e^{\log\sigma}`; the decoder is the inner product,
+:math:`\hat P_{uv} = \mathrm{sigmoid}(z_u^\top z_v)`. The loss is PyG's: the mean cross-entropy over
+linked pairs, plus that over sampled pairs without a link, plus the divergence from the standard
+normal divided by the number of nodes.
+
+What is random depends on nothing but (seed, client, step), so that all engines agree.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+MAX_LOGSTD = 10.0  # as in PyG
+MOST_PAIRS = 4096  # linked pairs a client's step looks at; more are sampled
+
+
+class Pairs(NamedTuple):
+    """Node pairs (2, m) of one step at one client: with a link, and without."""
+
+    linked: NDArray[np.int64]
+    apart: NDArray[np.int64]
+
+
+class PairSampler:
+    """Draws the pairs that a client's steps look at; ``nodes`` are its own, the first ones.
+
+    Generated nodes have no links yet. If they served as examples of nodes without links, the model
+    would learn to tell them from real ones, which is the opposite of its purpose.
+    """
+
+    def __init__(self, edge_index: NDArray[np.int64], nodes: int, seed: int, client: int) -> None:
+        self._edges, self._nodes, self._key = edge_index, nodes, (seed, client)
+        self._codes = np.sort(edge_index[0] * nodes + edge_index[1])
+
+    def __call__(self, step: int) -> Pairs:
+        """The step's pairs."""
+        rng = np.random.default_rng([*self._key, step, 0x11A6])
+        edges = self._edges
+        if edges.shape[1] > MOST_PAIRS:
+            edges = edges[:, rng.integers(edges.shape[1], size=MOST_PAIRS)]
+        pairs = rng.integers(self._nodes, size=(2, edges.shape[1]))
+        return Pairs(edges, pairs[:, ~self._linked(pairs)])
+
+    def _linked(self, pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        codes = pairs[0] * self._nodes + pairs[1]
+        place = np.searchsorted(self._codes, codes)
+        known = self._codes[np.minimum(place, len(self._codes) - 1)] == codes
+        linked: NDArray[np.bool_] = known | (pairs[0] == pairs[1])
+        return linked
+
+
+def noise(nodes: int, latent: int, seed: int, client: int, step: int) -> NDArray[np.float32]:
+    """The step's standard normal draws (nodes × latent)."""
+    rng = np.random.default_rng([seed, client, step, 0xE95])
+    return rng.standard_normal((nodes, latent), dtype=np.float32)
+
+
+def link_loss(
+    outputs: Tensor, epsilon: Tensor, linked: Tensor, apart: Tensor, weights: list[Tensor]
+) -> Tensor:
+    """The sum of all clients' losses.
+
+    ``weights`` are those of the linked pairs, of the pairs apart and of the nodes: each is one over
+    the number of its kind at its client, so that sums become means; the divergence is a mean over
+    nodes that is divided by their number once more, as in PyG's examples.
+    """
+    mu, logstd = outputs.chunk(2, dim=1)
+    logstd = logstd.clamp(max=MAX_LOGSTD)
+    z = mu + epsilon * logstd.exp()
+    near = (z[linked[0]] * z[linked[1]]).sum(dim=1)
+    far = (z[apart[0]] * z[apart[1]]).sum(dim=1)
+    softplus = torch.nn.functional.softplus
+    divergence = -0.5 * (1 + 2 * logstd - mu**2 - (2 * logstd).exp()).sum(dim=1)
+    return (
+        (softplus(-near) * weights[0]).sum()
+        + (softplus(far) * weights[1]).sum()
+        + (divergence * weights[2] ** 2).sum()
+    )
