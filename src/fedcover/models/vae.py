@@ -1,0 +1,191 @@
+r"""A variational autoencoder of one client's node features (paper, section 5.2; Kingma & Welling).
+
+Encoder :math:`d \to 64 \to 16`, mirrored decoder. A node's loss is the negative ELBO of the
+paper's section 3; over a client's nodes it is the paper's appendix, "Sparsity Regularization":
+
+.. math::
+    \mathcal L = \lambda_{rec} \mathcal L_{rec} + \lambda_{kl} \mathcal L_{kl}
+                 + \beta \mathcal L_{sparse}
+
+with :math:`\mathcal L_{rec}` and :math:`\mathcal L_{kl}` averaged over the nodes and summed over
+features and latent units. The functions below take one client's tensors; the stack of all clients
+(:mod:`fedcover.neighbors.vaes`) and the private training (:mod:`fedcover.privacy`) use them too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedcover.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class VaeSettings:
+    """Sizes, weights of the loss, and training of a client's VAE."""
+
+    hidden: int = 64
+    latent: int = 16
+    epochs: int = 100
+    lr: float = 0.01
+    lambda_rec: float = 1.0
+    lambda_kl: float = 1.0
+    beta: float = 0.1
+    rho: float = 0.1
+    min_cluster: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "latent", "epochs", "min_cluster"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name} is {value!r}, but must be an integer of 1 or more.")
+        for name in ("lr", "lambda_rec"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{name} is {value!r}, but must be a positive number.")
+        for name in ("lambda_kl", "beta"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise UsageError(f"{name} is {value!r}, but must be a number of 0 or more.")
+        if not 0 < self.rho < 1:
+            raise UsageError(f"rho is {self.rho!r}, but must lie strictly between 0 and 1.")
+
+
+def bernoulli_loss(logits: Tensor, x: Tensor) -> Tensor:
+    r""":math:`-\sum_j x_j \log p_j + (1-x_j) \log(1-p_j)` for each node: features that are 0 or 1.
+
+    ``logits`` are those of :math:`p`.
+    """
+    return nn.functional.binary_cross_entropy_with_logits(logits, x, reduction="none").sum(dim=-1)
+
+
+def squared_loss(means: Tensor, x: Tensor) -> Tensor:
+    r""":math:`\frac12 \sum_j (x_j - \tilde x_j)^2` for each node: real features, unit variance."""
+    return 0.5 * (x - means).square().sum(dim=-1)
+
+
+def kl_to_prior(mean: Tensor, log_variance: Tensor) -> Tensor:
+    r""":math:`D_{KL}[q(z|x) \,\|\, N(0, I)]` for each node."""
+    return 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(dim=-1)
+
+
+def sparsity(activation: Tensor, rho: float) -> Tensor:
+    r""":math:`\sum_i \rho \log\frac{\rho}{\hat\rho_i}
+    + (1-\rho) \log\frac{1-\rho}{1-\hat\rho_i}`, of activations :math:`\hat\rho` in (0, 1).
+    """
+    inactive = (1 - rho) * (math.log(1 - rho) - torch.log1p(-activation))
+    return (rho * (math.log(rho) - activation.log()) + inactive).sum(dim=-1)
+
+
+def vae_loss(
+    output: Tensor, x: Tensor, posterior: Posterior, settings: VaeSettings, *, binary: bool
+) -> Tensor:
+    """The weighted total over one client's nodes; the activations are the latent means' sigmoids.
+
+    ``output`` holds logits for binary features and values for real ones.
+    """
+    reconstruction = bernoulli_loss(output, x) if binary else squared_loss(output, x)
+    activation = posterior.mean.sigmoid().mean(dim=0)
+    return (
+        settings.lambda_rec * reconstruction.mean()
+        + settings.lambda_kl * kl_to_prior(*posterior).mean()
+        + settings.beta * sparsity(activation, settings.rho)
+    )
+
+
+class Posterior(NamedTuple):
+    """q(z|x): independent normals, nodes × latent."""
+
+    mean: Tensor
+    log_variance: Tensor
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """The reparametrisation: mean + standard deviation · noise."""
+        return self.mean + (0.5 * self.log_variance).exp() * noise
+
+
+class VaeWeights(NamedTuple):
+    """One client's parameters, inputs × outputs, or many clients' with one more axis in front."""
+
+    encoder: Tensor  # (features, hidden)
+    encoder_bias: Tensor  # (1, hidden)
+    posterior: Tensor  # (hidden, 2·latent): the means, then the log-variances
+    posterior_bias: Tensor
+    decoder: Tensor  # (latent, hidden)
+    decoder_bias: Tensor
+    output: Tensor  # (hidden, features)
+    output_bias: Tensor
+
+
+def initial_vae_weights(
+    features: int, settings: VaeSettings, rng: np.random.Generator
+) -> VaeWeights:
+    """Glorot-uniform matrices and zero biases."""
+    sizes = [
+        (features, settings.hidden),
+        (settings.hidden, 2 * settings.latent),
+        (settings.latent, settings.hidden),
+        (settings.hidden, features),
+    ]
+    tensors = []
+    for rows, columns in sizes:
+        bound = math.sqrt(6 / (rows + columns))
+        matrix = rng.random((rows, columns), dtype=np.float32) * (2 * bound) - bound
+        tensors += [torch.from_numpy(matrix.astype(np.float32)), torch.zeros(1, columns)]
+    return VaeWeights(*tensors)
+
+
+def encode(weights: VaeWeights, x: Tensor) -> Posterior:
+    """q(z|x) of one client's nodes, or of a batch of clients'."""
+    hidden = _affine(x, weights.encoder, weights.encoder_bias).relu()
+    both = _affine(hidden, weights.posterior, weights.posterior_bias)
+    return Posterior(*both.chunk(2, dim=-1))
+
+
+def decode(weights: VaeWeights, z: Tensor) -> Tensor:
+    """The decoder's linear output: logits for binary features, values for real ones."""
+    hidden = _affine(z, weights.decoder, weights.decoder_bias).relu()
+    return _affine(hidden, weights.output, weights.output_bias)
+
+
+def _affine(x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
+    multiply = torch.addmm if x.ndim == 2 else torch.baddbmm
+    return multiply(bias, x, matrix)
+
+
+class VAE(nn.Module):
+    """The same model as layers: what Opacus trains, and the oracle of the stacked program."""
+
+    def __init__(self, weights: VaeWeights) -> None:
+        super().__init__()
+        self.encoder = _linear(weights.encoder, weights.encoder_bias)
+        self.posterior = _linear(weights.posterior, weights.posterior_bias)
+        self.decoder = _linear(weights.decoder, weights.decoder_bias)
+        self.output = _linear(weights.output, weights.output_bias)
+
+    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Posterior]:
+        """The decoder's linear output at a sample of z, and q(z|x)."""
+        both = self.posterior(self.encoder(x).relu())
+        posterior = Posterior(*both.chunk(2, dim=-1))
+        return self.output(self.decoder(posterior.sample(noise)).relu()), posterior
+
+    def weights(self) -> VaeWeights:
+        """Copies of the parameters."""
+        layers = (self.encoder, self.posterior, self.decoder, self.output)
+        tensors = []
+        for layer in layers:
+            tensors += [layer.weight.detach().T.clone(), layer.bias.detach().clone().unsqueeze(0)]
+        return VaeWeights(*tensors)
+
+
+def _linear(matrix: Tensor, bias: Tensor) -> nn.Linear:
+    # On the meta device nothing is drawn from torch's global generator.
+    layer = nn.Linear(*matrix.shape, device="meta")
+    layer.weight = nn.Parameter(matrix.T.clone(memory_format=torch.contiguous_format))
+    layer.bias = nn.Parameter(bias[0].clone())
+    return layer

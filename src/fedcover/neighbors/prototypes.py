@@ -1,0 +1,108 @@
+"""Prototypes: the k-means centres of a client's reconstructed features (paper, section 5.2).
+
+A cluster with few members is nearly a real node, so that small clusters are merged before
+anything is sent (design, section 6, rule 2).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from fedcover.errors import UsageError
+from fedcover.federation import Client
+from fedcover.models.vae import VaeSettings
+from fedcover.neighbors.vaes import Key, trained_vaes, training_features
+
+COUNTS = (2, 5, 10, 20)
+"""The paper's grid of M, prototypes a client."""
+
+STARTS = 3  # k-means++ starts; the best one counts
+
+
+def client_prototypes(
+    clients: Sequence[Client],
+    keys: Sequence[Key],
+    settings: VaeSettings,
+    counts: Sequence[int] = COUNTS,
+) -> list[dict[int, NDArray[np.float32]]]:
+    """What each client would send: for each M of ``counts``, at most M rows of features.
+
+    ``keys[i]`` is (seed, number) of client i. One VAE a client serves all M. A client with fewer
+    training nodes than ``settings.min_cluster`` sends no row.
+    """
+    sent: list[dict[int, NDArray[np.float32]]] = [{} for _ in clients]
+    for i, vae in trained_vaes(clients, keys, settings):
+        points = vae.reconstruct(training_features(clients[i]))
+        sent[i] = _centres(points, counts, settings, keys[i])
+    return sent
+
+
+def _centres(
+    points: NDArray[np.float32], counts: Sequence[int], settings: VaeSettings, key: Key
+) -> dict[int, NDArray[np.float32]]:
+    return {
+        m: cluster(points, m, settings.min_cluster, np.random.default_rng([*key, m, 0xC105]))[0]
+        for m in counts
+    }
+
+
+def cluster(
+    points: NDArray[np.floating], m: int, min_size: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """At most ``m`` centres (rows) of at least ``min_size`` points each, and their sizes.
+
+    There are fewer than ``m`` when points are fewer or small clusters were merged, and none at
+    all when all points together are below ``min_size``.
+    """
+    for name, value in (("m", m), ("min_size", min_size)):
+        if value < 1:
+            raise UsageError(f"{name} is {value}, but must be 1 or more.")
+    if len(points) < min_size:
+        return np.empty((0, points.shape[1]), np.float32), np.empty(0, np.int64)
+    labels = merge_small(points, _k_means(points, min(m, len(points)), rng), min_size)
+    return means(points, labels).astype(np.float32), np.bincount(labels)
+
+
+def merge_small(
+    points: NDArray[np.floating], labels: NDArray[np.integer], min_size: int
+) -> NDArray[np.int64]:
+    """Join each cluster below ``min_size``, smallest first, to the one with the nearest centre.
+
+    The joint centre is the mean of all members. It ends when no cluster is too small or only one
+    is left. The labels returned are 0, 1, … without gaps.
+    """
+    labels = np.unique(labels, return_inverse=True)[1]
+    sizes = np.bincount(labels)
+    while len(sizes) > 1 and sizes.min() < min_size:
+        centres = means(points, labels)
+        small = int(sizes.argmin())
+        distance = np.square(centres - centres[small]).sum(axis=1)
+        distance[small] = np.inf
+        labels[labels == small] = distance.argmin()
+        labels = np.unique(labels, return_inverse=True)[1]
+        sizes = np.bincount(labels)
+    return labels.astype(np.int64)
+
+
+def means(points: NDArray[np.floating], labels: NDArray[np.integer]) -> NDArray[np.float64]:
+    """The mean of each cluster's points, by label."""
+    return np.stack(
+        [points[labels == k].mean(axis=0, dtype=np.float64) for k in range(labels.max() + 1)]
+    )
+
+
+def _k_means(points: NDArray[np.floating], m: int, rng: np.random.Generator) -> NDArray[np.integer]:
+    """Labels; equal points may leave some of the ``m`` clusters empty."""
+    model = KMeans(m, n_init=STARTS, random_state=int(rng.integers(2**31)))
+    # One thread: the problems are small, and sums in a fixed order give the same centres again.
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than m
+        labels: NDArray[np.integer] = model.fit(points).labels_
+    return labels
