@@ -39,3 +39,26 @@ def append_rows(x: Features, more: Features) -> Features:
         return sp.vstack([x, sp.csr_array(more, dtype=x.dtype)], format="csr")
     dense = more.toarray() if sp.issparse(more) else more
     return np.concatenate([x, dense.astype(x.dtype)])
+
+
+def trimmed(rows: NDArray[np.floating], count: int) -> sp.csr_array:
+    """Only the ``count`` entries of largest magnitude of each row, with their values.
+
+    A generated vector has no zeros, a real one nearly nothing else: trimmed to as many entries as
+    real nodes have (:func:`mean_entries`), generated nodes keep a sparse graph sparse.
+    """
+    height, width = rows.shape
+    if count >= width:
+        return sp.csr_array(rows)
+    columns = np.argpartition(-np.abs(rows), count - 1, axis=1)[:, :count]
+    columns.sort(axis=1)
+    values = np.take_along_axis(rows, columns, axis=1)
+    starts = np.arange(height + 1) * count
+    matrix = sp.csr_array((values.ravel(), columns.ravel(), starts), shape=rows.shape)
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def mean_entries(x: sp.csr_array) -> int:
+    """How many entries a row has on average, 1 at least."""
+    return max(round(int(x.nnz) / int(x.shape[0])), 1)

@@ -1,0 +1,85 @@
+r"""Greedy matching of generated neighbours with the hidden ones (FedSage+, the loss of fGen).
+
+A generated vector of node v is compared with the nearest of v's hidden neighbours:
+:math:`\min_{u \in N(v) \cap V^{hidden}} \|\tilde x_v^p - x_u\|^2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcover.federation.engine import Features
+from fedcover.federation.layout import Layout
+from fedcover.neighbors.impair import Impaired
+
+
+class Matching:
+    """The hidden neighbours of all stacked clients; nodes have their numbers in the stack."""
+
+    def __init__(self, impaired: Sequence[Impaired], most: int) -> None:
+        counts = np.array([len(part.hidden) for part in impaired])
+        client = np.repeat(np.arange(len(counts)), counts)
+        self._layout = Layout(counts)
+        places = self._layout.places(client)
+        features = impaired[0].client.x.shape[1]
+        self._x = torch.zeros(self._layout.rows, features)
+        for part, rows in zip(impaired, np.split(places, np.cumsum(counts)[:-1]), strict=True):
+            self._x[torch.from_numpy(rows)] = _dense(part.client.x[part.hidden])
+        self._half_norm = (0.5 * self._x.square().sum(dim=1)).numpy()
+
+        missing = sp.block_diag([part.missing for part in impaired], format="csr")
+        self._starts = missing.indptr.astype(np.int64)
+        self._hidden = places[missing.indices]
+        self.degree = np.diff(self._starts)
+        first = np.cumsum([0, *(part.client.nodes for part in impaired)])
+        self._pairs = []
+        for part, start in zip(impaired, first[:-1], strict=True):
+            nodes = part.visible + start
+            self._pairs.append(np.repeat(nodes, np.minimum(self.degree[nodes], most)))
+        self._idle = [int(part.visible[0] + s) for part, s in zip(impaired, first, strict=False)]
+        self.has_pairs = np.array([len(pairs) > 0 for pairs in self._pairs])
+
+    def draw(self, rngs: Sequence[np.random.Generator], rows: int) -> NDArray[np.int64]:
+        """For each client ``rows`` nodes, drawn as often as they have vectors in the loss.
+
+        A node with n hidden neighbours has min(n, most). A client whose nodes have none gets one
+        of them all the same, and ``has_pairs`` is false there.
+        """
+        drawn = [
+            pairs[rng.integers(len(pairs), size=rows)] if len(pairs) else np.full(rows, idle)
+            for pairs, idle, rng in zip(self._pairs, self._idle, rngs, strict=True)
+        ]
+        return np.stack(drawn)
+
+    def nearest(self, generated: Tensor, nodes: NDArray[np.int64]) -> Tensor:
+        """For each row of ``generated`` (clients, rows, features), made for the node of the same
+        place in ``nodes``, the features of that node's nearest hidden neighbour."""
+        rows = generated.shape[1]
+        products = generated.new_empty(self._layout.rows, rows)
+        for block in self._layout.blocks:
+            mine = generated[block.clients].transpose(1, 2)
+            torch.bmm(block.batch(self._x), mine, out=block.batch(products))
+        flat = nodes.ravel()
+        counts = self.degree[flat]
+        row = np.repeat(np.arange(len(flat)), counts)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+        candidate = self._hidden[self._starts[flat][row] + within]
+        distance = self._half_norm[candidate] - products.numpy()[candidate, row % rows]
+        chosen = np.zeros(len(flat), dtype=np.int64)
+        some = counts > 0
+        if some.any():
+            least = np.minimum.reduceat(distance, (np.cumsum(counts) - counts)[some])
+            is_least = np.flatnonzero(distance == np.repeat(least, counts[some]))[::-1]
+            chosen[row[is_least]] = candidate[is_least]  # of equally near ones the first
+        return self._x[torch.from_numpy(chosen)].view_as(generated)
+
+
+def _dense(x: Features) -> Tensor:
+    rows = x.toarray() if sp.issparse(x) else x
+    return torch.from_numpy(np.asarray(rows, dtype=np.float32))
