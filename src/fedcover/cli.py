@@ -116,7 +116,10 @@ def run(
     ],
     clients: Annotated[int | None, _number("K", "Number of clients (default: 10).")] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Of loc, fed, central; separated by commas.")
+        str | None,
+        typer.Option(
+            help="Of loc, fed, gen, fedsage, fedsage+, restored, central; separated by commas."
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="gcn or sage.")] = None,
     scores: Annotated[str | None, typer.Option(help="Of aps, aps-det, raps, lac.")] = None,
@@ -138,6 +141,23 @@ def run(
     ] = None,
     resplits: Annotated[
         int | None, _number("N", "Calibration/test re-splits that coverage is judged on.")
+    ] = None,
+    prototypes: Annotated[
+        str | None, typer.Option(help="Gen: numbers M of prototypes to choose from.")
+    ] = None,
+    shares: Annotated[
+        str | None, typer.Option(help="Gen: shares p of linked pairs to choose from.")
+    ] = None,
+    linking: Annotated[
+        str | None, typer.Option(help="Gen: p of each node's pairs (node) or of all (global).")
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Gen: differential privacy of the prototypes; inf for none."),
+    ] = None,
+    dp_prototypes: Annotated[
+        str | None,
+        typer.Option(help="Gen: prior, or reconstructions (the paper's; not covered by epsilon)."),
     ] = None,
     no_empty_sets: Annotated[
         bool, typer.Option("--no-empty-sets", help="Add the top label to every set.")
@@ -176,6 +196,11 @@ def run(
         partition=partition,
         resplits=resplits,
         empty_sets=False if no_empty_sets else None,
+        epsilon=epsilon,
+        dp_prototypes=dp_prototypes,
+        gen_prototypes=_whole_numbers("prototypes", prototypes),
+        gen_shares=_numbers("shares", shares),
+        gen_linking=linking,
     )
     _use_threads(threads)
     began = time.perf_counter()
@@ -266,6 +291,18 @@ def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
     except ValueError:
         raise UsageError(
             f"--{option} is {text!r}; give numbers separated by single commas."
+        ) from None
+
+
+def _whole_numbers(option: str, text: str | None) -> tuple[int, ...] | None:
+    words = _words(option, text, "whole numbers")
+    if words is None:
+        return None
+    try:
+        return tuple(int(word) for word in words)
+    except ValueError:
+        raise UsageError(
+            f"--{option} is {text!r}; give whole numbers separated by single commas."
         ) from None
 
 

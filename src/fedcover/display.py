@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import polars as pl
 from rich import box
@@ -15,9 +16,10 @@ from rich.text import Text
 
 from fedcover.conformal import RULES
 from fedcover.experiment.config import Config
-from fedcover.experiment.run import Progress as ProgressCall
+from fedcover.experiment.methods import METHODS
+from fedcover.experiment.methods import Progress as ProgressCall
 from fedcover.experiment.run import Run
-from fedcover.experiment.summary import STANDARD_ERRORS, summarise
+from fedcover.experiment.summary import STANDARD_ERRORS, closed_share, summarise
 from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.statistics import DatasetRow, GraphRow, MissingEdgesRow
 
@@ -94,7 +96,43 @@ def summary(console: Console, finished: Run) -> None:
         )
     if not all(RULES[rule].guarantee for rule in config.quantiles):
         lines.append("Only the quantile 'exact' has a guarantee.")
+    if any(METHODS[method].simulation for method in config.methods):
+        lines.append("restored is a simulation: its clients are given what no party has.")
     console.print("\n".join(lines), highlight=False)
+    if {"fed", "gen", "restored"} <= set(config.methods):
+        console.print()
+        console.print(_closed(closed_share(rows), config), soft_wrap=True)
+    if config.epsilon is not None and "gen" in config.methods:
+        console.print(_privacy_sentence(finished.info["privacy"]), highlight=False)
+
+
+def _closed(shares: pl.DataFrame, config: Config) -> Table:
+    """What part of the distance from fed to restored gen closes."""
+    table = Table(
+        title="of the way from fed to restored, gen closes",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    for heading in ("score", "quantile"):
+        table.add_column(heading, no_wrap=True)
+    for alpha in config.alphas:
+        table.add_column(f"{1 - alpha:.4g}", justify="right", no_wrap=True)
+    for (score, rule), cells in shares.group_by("score", "quantile", maintain_order=True):
+        closed = ["no way" if share is None else f"{share:.0%}" for share in cells["closed"]]
+        table.add_row(str(score), str(rule), *closed)
+    return table
+
+
+def _privacy_sentence(spent: dict[str, Any]) -> str:
+    cover = (
+        "the prototypes are covered by it"
+        if spent["covered"]
+        else "the prototypes, made from real nodes, are NOT covered by it"
+    )
+    return (
+        f"Differential privacy: epsilon = {spent['epsilon']:.3g} at delta = {spent['delta']:g} for "
+        f"each client's VAE; {cover}. Weights of the GNN and the VGAE are not."
+    )
 
 
 def _fitting(console: Console, rows: pl.DataFrame, config: Config) -> list[Table]:

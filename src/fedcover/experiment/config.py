@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,6 +15,10 @@ from fedcover.errors import UsageError
 from fedcover.experiment.methods import METHODS
 from fedcover.graphs.partition import METHODS as PARTITIONS
 from fedcover.models import MODELS
+from fedcover.neighbors.neighgen import NeighGenSettings
+from fedcover.neighbors.settings import GenSettings
+from fedcover.privacy import Privacy
+from fedcover.privacy.accounting import PROTOTYPES
 
 CLIENTS = 10
 """How many clients the graph is divided among, unless it brings its own."""
@@ -54,6 +58,10 @@ class Config:
     valid: float = 0.2
     resplits: int = 100
     empty_sets: bool = True
+    epsilon: float | None = None  # differential privacy of Gen's prototypes; None: none
+    dp_prototypes: str = "prior"  # "reconstructions", the paper's, is not covered by epsilon
+    gen: GenSettings = field(default_factory=GenSettings)
+    neighgen: NeighGenSettings = field(default_factory=NeighGenSettings)
 
     def __post_init__(self) -> None:
         # The only place where a frozen object is still written to: one spelling for each value.
@@ -84,20 +92,42 @@ class Config:
             )
         if not (_is_number(self.lr) and 0 < self.lr < float("inf")):
             raise UsageError(f"lr is {_shown(self.lr)}; it must be a positive number.")
+        if self.epsilon is not None and not (_is_number(self.epsilon) and self.epsilon > 0):
+            raise UsageError(
+                f"epsilon is {_shown(self.epsilon)}; it must be a positive number, or inf for no "
+                "differential privacy."
+            )
+        if self.epsilon == float("inf"):
+            object.__setattr__(self, "epsilon", None)
+        _known("dp_prototypes", (self.dp_prototypes,), PROTOTYPES)
         if not isinstance(self.empty_sets, bool | np.bool_):
             raise UsageError(f"empty_sets is {self.empty_sets!r}; it must be True or False.")
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Config:
-        """A named preset with changes; ``None`` means: as the preset has it."""
+        """A named preset with changes; ``None`` means: as the preset has it.
+
+        ``gen_shares`` changes ``gen.shares``, and so on for all settings of ``gen``.
+        """
         if name not in PRESETS:
             raise UsageError(f"preset is {name!r}; it must be one of {', '.join(PRESETS)}.")
-        known = {f.name for f in fields(cls)}
-        unknown = set(changes) - known
+        inner = {f"gen_{f.name}" for f in fields(GenSettings)}
+        unknown = set(changes) - {f.name for f in fields(cls)} - inner
         if unknown:
             raise UsageError(f"There is no setting called {sorted(unknown)[0]!r}.")
         given = {key: value for key, value in changes.items() if value is not None}
-        return cls(**(PRESETS[name] | given))
+        settings = PRESETS[name] | {k: v for k, v in given.items() if k not in inner}
+        of_gen = {k.removeprefix("gen_"): v for k, v in given.items() if k in inner}
+        if of_gen:
+            settings["gen"] = replace(settings.get("gen", GenSettings()), **of_gen)
+        return cls(**settings)
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """How Gen's prototypes are protected."""
+        if self.epsilon is None:
+            return None
+        return Privacy(epsilon=self.epsilon, prototypes=self.dp_prototypes)
 
     @property
     def seed_range(self) -> range:
@@ -110,11 +140,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     # The paper's section 5.1: deterministic APS, quantile averaging, averaged temperatures,
     # batches of 32. It does not state the rounds.
     "paper": {
-        "methods": ("loc", "fed"),
+        "methods": ("loc", "fed", "gen"),
         "scores": ("aps-det",),
         "quantiles": ("average",),
         "temperature": "averaged",
         "batch_size": 32,
+        "gen": GenSettings(linking="global"),
     },
 }
 

@@ -1,22 +1,30 @@
 """The methods: which client graphs a federation trains on, and whether it averages.
 
-A method turns one repetition's cut graph into a :class:`~fedcover.federation.Federation`; the
-training loop, the engine and everything after it are the same for all.
+A method turns the repetitions' cut graphs into :class:`~fedcover.federation.Federation` objects;
+the training loop, the engine and everything after it are the same for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.federation import Client, Federation, Trained
+from fedcover.federation import Client, Engine, Federation, Plan, Trained
+from fedcover.federation.ledger import Ledger
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
 from fedcover.graphs.splits import Role
+
+if TYPE_CHECKING:
+    from fedcover.experiment.config import Config
+
+Progress = Callable[[str, int, int], None]
+"""Called as ``progress(stage, done, total)``."""
 
 
 @dataclass(frozen=True)
@@ -30,49 +38,137 @@ class Repetition:
 
 
 @dataclass(frozen=True)
-class Method:
-    """``parts`` gives the graphs that are trained on, ``average`` whether their models are."""
+class Setting:
+    """What a method may use while it prepares its federations."""
 
-    parts: Callable[[Repetition], list[ClientGraph]]
-    average: bool
-    federated: bool  # whether messages of this method would really cross a network
+    config: Config
+    engine: Engine
+    plan: Plan  # of the training that follows
+    report: Progress
 
-    def federation(self, repetition: Repetition) -> Federation:
-        """The clients as the engine wants them."""
-        x = feature_matrix(repetition.graph)
-        y, roles = repetition.graph.y.numpy(), repetition.roles
-        clients = [
-            Client(
-                x[part.nodes],
-                part.edge_index,
-                y[part.nodes],
-                np.flatnonzero(roles[part.nodes] == Role.TRAIN),
-                np.flatnonzero(roles[part.nodes] == Role.VALID),
-            )
-            for part in self.parts(repetition)
-        ]
-        return Federation(clients, repetition.seed)
 
-    def logits(self, repetition: Repetition, trained: Trained) -> NDArray[np.float32]:
-        """The trained logits in the graph's own node order."""
-        logits = np.empty((len(repetition.roles), trained.logits[0].shape[1]), dtype=np.float32)
-        for part, rows in zip(self.parts(repetition), trained.logits, strict=True):
-            logits[part.nodes] = rows
+@dataclass(frozen=True)
+class Prepared:
+    """One method on one repetition, ready to be trained."""
+
+    federation: Federation
+    parts: list[ClientGraph]
+    ledger: Ledger = field(default_factory=Ledger)
+    chosen: dict[str, Any] = field(default_factory=dict)  # on validation nodes
+    notes: list[str] = field(default_factory=list)
+
+    def logits(self, trained: Trained) -> NDArray[np.float32]:
+        """The trained logits of the real nodes, in the graph's own order."""
+        count = sum(len(part.nodes) for part in self.parts)
+        logits = np.empty((count, trained.logits[0].shape[1]), dtype=np.float32)
+        for part, rows in zip(self.parts, trained.logits, strict=True):
+            logits[part.nodes] = rows[: len(part.nodes)]
         return logits
 
 
-def _cut(repetition: Repetition) -> list[ClientGraph]:
-    return client_graphs(repetition.graph, repetition.partition)
+@dataclass(frozen=True)
+class Method:
+    """``prepare`` gives what is trained on, ``average`` says whether the clients' models are."""
+
+    prepare: Callable[[Sequence[Repetition], Setting], list[Prepared]]
+    average: bool = True
+    model: str | None = None  # the method's own; None: the configuration's
+    federated: bool = True  # whether messages of this method would really cross a network
+    simulation: bool = False  # whether it uses what no party has
 
 
-def _whole(repetition: Repetition) -> list[ClientGraph]:
+def _cut(repetition: Repetition) -> Prepared:
+    return _with_parts(repetition, client_graphs(repetition.graph, repetition.partition))
+
+
+def _whole(repetition: Repetition) -> Prepared:
     graph = repetition.graph
-    return [ClientGraph(np.arange(int(graph.num_nodes)), graph.edge_index.numpy())]
+    whole = ClientGraph(np.arange(int(graph.num_nodes)), graph.edge_index.numpy())
+    return _with_parts(repetition, [whole])
+
+
+def _with_parts(repetition: Repetition, parts: list[ClientGraph]) -> Prepared:
+    x = feature_matrix(repetition.graph)
+    y, roles = repetition.graph.y.numpy(), repetition.roles
+    clients = [
+        Client(
+            x[part.nodes],
+            part.edge_index,
+            y[part.nodes],
+            np.flatnonzero(roles[part.nodes] == Role.TRAIN),
+            np.flatnonzero(roles[part.nodes] == Role.VALID),
+        )
+        for part in parts
+    ]
+    return Prepared(Federation(clients, repetition.seed), parts)
+
+
+def _restored(repetition: Repetition) -> Prepared:
+    """Every client's graph with its cut edges, and the features of their far ends, given back."""
+    from fedcover.neighbors.augment import augment
+
+    bare, partition = _cut(repetition), repetition.partition
+    x, cut = feature_matrix(repetition.graph), partition.cut_edges
+    clients = []
+    for number, (part, client) in enumerate(zip(bare.parts, bare.federation.clients, strict=True)):
+        lost = cut[:, partition.client[cut[1]] == number]
+        far_ends, position = np.unique(lost[0], return_inverse=True)
+        links = np.stack([position, np.searchsorted(part.nodes, lost[1])])
+        clients.append(augment(client, x[far_ends], links))
+    return replace(bare, federation=replace(bare.federation, clients=clients))
+
+
+def _each(
+    prepare: Callable[[Repetition], Prepared],
+) -> Callable[[Sequence[Repetition], Setting], list[Prepared]]:
+    def prepare_all(repetitions: Sequence[Repetition], setting: Setting) -> list[Prepared]:  # noqa: ARG001 (these methods need no setting)
+        return [prepare(repetition) for repetition in repetitions]
+
+    return prepare_all
+
+
+def _gen(repetitions: Sequence[Repetition], setting: Setting) -> list[Prepared]:
+    from fedcover.experiment.choice import choose
+    from fedcover.neighbors.gen import generate
+
+    bare, config = [_cut(repetition) for repetition in repetitions], setting.config
+    generated = generate(
+        [prepared.federation for prepared in bare],
+        config.gen,
+        setting.engine,
+        [prepared.ledger for prepared in bare],
+        privacy=config.privacy,
+        on_round=lambda done: setting.report("VGAE gen", done, config.gen.link_rounds),
+    )
+    return choose(bare, generated, setting)
+
+
+def _fedsage_plus(repetitions: Sequence[Repetition], setting: Setting) -> list[Prepared]:
+    from fedcover.neighbors.fedsage import mend
+
+    bare, rounds = [_cut(repetition) for repetition in repetitions], setting.config.neighgen.rounds
+    mended = mend(
+        [prepared.federation for prepared in bare],
+        setting.config.neighgen,
+        [prepared.ledger for prepared in bare],
+        on_round=lambda done: setting.report("generator fedsage+", done, rounds),
+    )
+    return [
+        replace(prepared, federation=federation)
+        for prepared, federation in zip(bare, mended, strict=True)
+    ]
 
 
 METHODS: dict[str, Method] = {
-    "loc": Method(_cut, average=False, federated=True),
-    "fed": Method(_cut, average=True, federated=True),
-    "central": Method(_whole, average=True, federated=False),
+    "loc": Method(_each(_cut), average=False),
+    "fed": Method(_each(_cut)),
+    "gen": Method(_gen),
+    "fedsage": Method(_each(_cut), model="sage"),
+    "fedsage+": Method(_fedsage_plus, model="sage"),
+    "restored": Method(_each(_restored), federated=False, simulation=True),
+    "central": Method(_each(_whole), federated=False),
 }
-"""``loc``: every client alone; ``fed``: FedAvg; ``central``: one owner of all edges, the bound."""
+"""``loc``: every client alone; ``fed``: FedAvg; ``gen``: FedAvg on graphs with generated
+neighbours; ``fedsage``: FedAvg with GraphSAGE, ``fedsage+`` on graphs mended by NeighGen;
+``restored``: FedAvg on graphs that have their true neighbours back, a simulation that shows what a
+perfect generator would reach; ``central``: one owner of all edges, the bound."""

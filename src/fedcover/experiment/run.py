@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -21,17 +20,24 @@ from fedcover import __version__
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.frames import GROUPS, KEY, RESULTS, frame
-from fedcover.experiment.methods import METHODS, Repetition
+from fedcover.experiment.methods import METHODS, Method, Prepared, Progress, Repetition, Setting
 from fedcover.experiment.store import write_run
 from fedcover.federation import Engine, InProcess, Plan, Trained
-from fedcover.federation.ledger import Ledger
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import partition
 from fedcover.graphs.splits import split
 from fedcover.graphs.statistics import describe
 
-Progress = Callable[[str, int, int], None]
-"""Called as ``progress(stage, done, total)``."""
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "torch",
+    "torch_geometric",
+    "pymetis",
+    "scikit-learn",
+    "opacus",
+    "polars",
+)
 
 
 @dataclass(frozen=True)
@@ -79,22 +85,22 @@ def run(
     book = _Book(graph.name, config)
     for name in config.methods:
         method = METHODS[name]
+        plan = _plan(config, len(graph.label_names), method)
+        prepared = method.prepare(repetitions, Setting(config, engine, plan, report))
+        clock.stop(f"prepare {name}")
         trained = engine.train(
-            [method.federation(r) for r in repetitions],
-            _plan(config, len(graph.label_names), method.average),
+            [one.federation for one in prepared],
+            plan,
             on_round=partial(_round_done, report, f"train {name}", config.rounds),
         )
         clock.stop(f"train {name}")
-        for done, (judge, model) in enumerate(zip(judges, trained, strict=True)):
+        for done, (judge, one, model) in enumerate(zip(judges, prepared, trained, strict=True)):
             report(f"calibrate {name}", done, config.seeds)
-            ledger = Ledger()
-            ledger.record_training(
+            one.ledger.record_training(
                 model.weights[0], len(model.weights), config.rounds, method.average
             )
-            evaluation = judge.evaluate(method.logits(judge.repetition, model), ledger)
-            book.enter(name, judge.repetition, model, evaluation)
-            if method.federated:
-                book.sent.setdefault(name, []).append(ledger.totals())
+            evaluation = judge.evaluate(one.logits(model), one.ledger)
+            book.enter(name, judge.repetition, one, model, evaluation)
         report(f"calibrate {name}", config.seeds, config.seeds)
         clock.stop(f"calibrate {name}")
     info = {
@@ -105,6 +111,7 @@ def run(
         "cut_edges": [r.partition.cut_edges.shape[1] for r in repetitions],
         "chosen_on_validation": book.chosen,
         "bytes_by_kind": book.sent,
+        "privacy": asdict(config.privacy.spending()) if config.privacy else None,
         "notes": book.sentences(),
         "seconds": clock.stages,
         "versions": _versions(),
@@ -118,11 +125,8 @@ class _Book:
     """What the methods and seeds found out, as the rows of a run's tables."""
 
     def __init__(self, graph_name: str, config: Config) -> None:
-        self._common = {
-            "dataset": graph_name,
-            "partition": config.partition,
-            "model": config.model,
-        }
+        self._common = {"dataset": graph_name, "partition": config.partition}
+        self._model = config.model
         self.results: list[dict[str, Any]] = []
         self.groups: list[dict[str, Any]] = []
         self.sets: list[pl.DataFrame] = []
@@ -131,11 +135,20 @@ class _Book:
         self._notes: dict[str, dict[int, None]] = {}  # to their seeds
 
     def enter(
-        self, method: str, repetition: Repetition, model: Trained, evaluation: Evaluation
+        self,
+        method: str,
+        repetition: Repetition,
+        prepared: Prepared,
+        model: Trained,
+        evaluation: Evaluation,
     ) -> None:
         """Enter one method's outcome on one seed."""
         own = {"method": method, "seed": repetition.seed}
-        seen = {"clients": repetition.partition.clients, "train_seconds": round(model.seconds, 4)}
+        seen = {
+            "clients": repetition.partition.clients,
+            "model": METHODS[method].model or self._model,
+            "train_seconds": round(model.seconds, 4),
+        }
         self.results += [{**self._common, **own, **seen, **row} for row in evaluation.results]
         self.groups += [{**own, **row} for row in evaluation.groups]
         self.sets += [f.select(pl.lit(method).alias("method"), pl.all()) for f in evaluation.sets]
@@ -143,10 +156,13 @@ class _Book:
             "best_round": model.best_round + 1,
             "temperature": evaluation.temperature,
             "raps": evaluation.raps._asdict() if evaluation.raps else None,
+            **prepared.chosen,
         }
         for choice, value in choices.items():
             self.chosen.setdefault(method, {}).setdefault(choice, []).append(value)
-        for note in evaluation.notes:
+        if METHODS[method].federated:
+            self.sent.setdefault(method, []).append(prepared.ledger.totals())
+        for note in [*prepared.notes, *evaluation.notes]:
             self._notes.setdefault(note, {})[repetition.seed] = None
 
     def sentences(self) -> list[str]:
@@ -189,9 +205,9 @@ def prepare(graph: Data, config: Config, seed: int) -> Repetition:
     return Repetition(graph, parts, roles, seed)
 
 
-def _plan(config: Config, classes: int, average: bool) -> Plan:
+def _plan(config: Config, classes: int, method: Method) -> Plan:
     return Plan(
-        model=config.model,
+        model=method.model or config.model,
         classes=classes,
         hidden=config.hidden,
         dropout=config.dropout,
@@ -199,13 +215,22 @@ def _plan(config: Config, classes: int, average: bool) -> Plan:
         rounds=config.rounds,
         local_epochs=config.local_epochs,
         batch_size=config.batch_size or None,
-        average=average,
+        average=method.average,
     )
 
 
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
-    for package in ("numpy", "scipy", "torch", "torch_geometric", "pymetis", "polars"):
+    for package in (
+        "numpy",
+        "scipy",
+        "torch",
+        "torch_geometric",
+        "pymetis",
+        "scikit-learn",
+        "opacus",
+        "polars",
+    ):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -47,3 +47,20 @@ def _coverage_sd(seeds: pl.DataFrame) -> pl.Series:
         beta_binomial(alpha, n, m)[1] if sd is None or isnan(sd) else sd for sd, alpha, n, m in rows
     ]
     return pl.Series("coverage_sd", spread, dtype=pl.Float64)
+
+
+def closed_share(summary: pl.DataFrame) -> pl.DataFrame:
+    """How much of the distance from ``fed`` to ``restored`` ``gen`` closes, in labels a set.
+
+    One row for each score, quantile and level. ``closed`` is 1 where Gen does as well as a perfect
+    generator would, negative where it does worse than ``fed``, and missing where the true
+    neighbours themselves do not help.
+    """
+    sizes = summary.pivot(
+        on="method", index=["score", "quantile", "alpha"], values="set_size", maintain_order=True
+    )
+    distance = pl.col("fed") - pl.col("restored")
+    closed = pl.when(distance > 0).then((pl.col("fed") - pl.col("gen")) / distance)
+    return sizes.select(
+        "score", "quantile", "alpha", "fed", "gen", "restored", closed.alias("closed")
+    )

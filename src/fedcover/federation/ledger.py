@@ -48,17 +48,25 @@ class Ledger:
         """Write down one array that travelled, in one round or alike in several."""
         self.entries.append(Entry(kind, direction, client, round_, shape, bytes_, rounds))
 
-    def record_training(self, weights: Weights, clients: int, rounds: int, average: bool) -> None:
+    def record_weights(self, kind: str, weights: Weights, clients: int, rounds: int) -> None:
+        """A model that goes down to every client and comes back in each round."""
+        for client in range(clients):
+            for tensor in weights.tensors():
+                shape, size = tuple(tensor.shape), tensor.numel() * tensor.element_size()
+                self.record(kind, "down", client, 0, shape, size, rounds)
+                self.record(kind, "up", client, 0, shape, size, rounds)
+
+    def record_training(
+        self, weights: Weights, clients: int, rounds: int, average: bool, purpose: str = ""
+    ) -> None:
         """FedAvg's messages: weights down and up each round, and each client's validation loss.
 
         Without averaging only the losses are sent: they choose the common best round.
         """
+        if average:
+            self.record_weights(f"weights{purpose}", weights, clients, rounds)
         for client in range(clients):
-            for tensor in weights.tensors() if average else ():
-                shape, size = tuple(tensor.shape), tensor.numel() * tensor.element_size()
-                self.record("weights", "down", client, 0, shape, size, rounds)
-                self.record("weights", "up", client, 0, shape, size, rounds)
-            self.record("validation loss", "up", client, 0, (2,), 16, rounds)
+            self.record(f"validation loss{purpose}", "up", client, 0, (2,), 16, rounds)
 
     def listener(self) -> Listener:
         """For :func:`fedcover.conformal.converse`: its messages, numbered by round."""

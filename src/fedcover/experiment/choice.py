@@ -1,0 +1,85 @@
+"""Choose Gen's M and p by the pooled validation loss, seed by seed (paper, section 6.1).
+
+Every cell of the grid is trained for a few rounds; the cell with the lowest validation loss is then
+trained in full. No calibration or test label is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedcover.experiment.methods import Prepared, Setting
+    from fedcover.neighbors.gen import Generated
+
+
+def choose(
+    bare: Sequence[Prepared], generated: Sequence[Generated], setting: Setting
+) -> list[Prepared]:
+    """For each seed, the augmented federation of its best cell; the losses of all are kept."""
+    gen = setting.config.gen
+    cells = list(product(gen.prototypes, gen.shares))
+    losses = np.zeros((len(bare), len(cells)))
+    if len(cells) > 1:
+        losses = _grid(bare, generated, cells, setting)
+    results = []
+    for prepared, one, own_losses in zip(bare, generated, losses, strict=True):
+        prototypes, share = cells[int(np.argmin(own_losses))]
+        chosen: dict[str, Any] = {"prototypes": prototypes, "share": share}
+        if len(cells) > 1:
+            chosen["grid"] = [
+                {"prototypes": m, "share": p, "valid_loss": round(float(loss), 5)}
+                for (m, p), loss in zip(cells, own_losses, strict=True)
+            ]
+        federation = one.augmented(prototypes, share)
+        notes = [_silence(one.silent, gen.vae.min_cluster)] if one.silent else []
+        results.append(replace(prepared, federation=federation, chosen=chosen, notes=notes))
+    return results
+
+
+def _grid(
+    bare: Sequence[Prepared],
+    generated: Sequence[Generated],
+    cells: Sequence[tuple[int, float]],
+    setting: Setting,
+) -> NDArray[np.float64]:
+    """The validation loss of each seed (rows) and cell (columns) after a short training.
+
+    Shares that round to the same number of links give the same graphs, which are trained once.
+    """
+    rounds = min(setting.config.gen.screening, setting.plan.rounds)
+    plan = replace(setting.plan, rounds=rounds)
+    seen: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    columns = []
+    for done, (prototypes, share) in enumerate(cells):
+        federations = [one.augmented(prototypes, share) for one in generated]
+        key = (prototypes, *(c.edge_index.shape[1] for f in federations for c in f.clients))
+        if key not in seen:
+            trained = setting.engine.train(federations, plan)
+            seen[key] = np.array([np.nanmin(model.valid_loss) for model in trained])
+            for model, prepared in zip(trained, bare, strict=True):
+                prepared.ledger.record_training(
+                    model.weights[0],
+                    len(model.weights),
+                    rounds,
+                    average=True,
+                    purpose=", choice of M and p",
+                )
+        columns.append(seen[key])
+        setting.report("choice gen", done + 1, len(cells))
+    return np.stack(columns, axis=1)
+
+
+def _silence(clients: Sequence[int], at_least: int) -> str:
+    names = ", ".join(map(str, clients))
+    who = f"client {names} has" if len(clients) == 1 else f"clients {names} have"
+    return (
+        f"gen: {who} fewer than {at_least} training nodes and sends no prototypes, since they "
+        "would be nearly real nodes."
+    )

@@ -1,0 +1,160 @@
+"""Gen: prototypes of the other clients become neighbours (paper, sections 5.2 and 5.3).
+
+1. Every client trains a VAE on its training features and sends k-means centres of what it
+   reconstructs, for every number M that is to be tried.
+2. The server passes each client the others' prototypes.
+3. A VGAE is trained federated over the client graphs with the prototypes as isolated nodes.
+4. Each client links its nodes to prototypes by the VGAE's inner products.
+
+No label is used, and calibration and test nodes are treated alike. One VGAE serves all M: the
+prototypes have no links while it is trained, and never serve as examples of nodes without links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fedcover.federation import Client, Engine, Federation
+from fedcover.federation.engine import Features, OnRound
+from fedcover.federation.ledger import Ledger
+from fedcover.neighbors.augment import NO_LABEL, append_rows, augment, mean_entries, trimmed
+from fedcover.neighbors.links import choose_links
+from fedcover.neighbors.prototypes import client_prototypes
+from fedcover.neighbors.settings import GenSettings
+from fedcover.privacy import Privacy
+
+
+@dataclass(frozen=True)
+class Received:
+    """What one client has got from the others for one M, and how it would link it."""
+
+    features: Features  # (m, d), trimmed
+    owner: NDArray[np.int64]  # the client that each prototype comes from
+    latent: NDArray[np.float32]  # (m, latent): where the VGAE puts the prototypes
+    local: NDArray[np.float32]  # (n, latent): and the client's own nodes
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One federation's prototypes at every client, by M."""
+
+    federation: Federation
+    received: dict[int, list[Received]]
+    rule: str  # of :func:`fedcover.neighbors.links.choose_links`
+    silent: list[int]  # clients that sent nothing, since they have too few training nodes
+
+    def augmented(self, prototypes: int, share: float) -> Federation:
+        """The federation over the augmented graphs for one M and one p."""
+        clients = [
+            augment(client, got.features, choose_links(got.local, got.latent, share, self.rule))
+            for client, got in zip(self.federation.clients, self.received[prototypes], strict=True)
+        ]
+        return replace(self.federation, clients=clients)
+
+
+def generate(
+    federations: Sequence[Federation],
+    settings: GenSettings,
+    engine: Engine,
+    ledgers: Sequence[Ledger],
+    *,
+    privacy: Privacy | None = None,
+    on_round: OnRound | None = None,
+) -> list[Generated]:
+    """Prototypes and links for every client of every federation; ``on_round`` counts the VGAE's."""
+    exchanges = _exchange(federations, settings, privacy, ledgers)
+    joined = [
+        replace(federation, clients=list(map(_unlinked, federation.clients, exchange)))
+        for federation, exchange in zip(federations, exchanges, strict=True)
+    ]
+    trained = engine.train(joined, settings.link_plan, on_round=on_round)
+    results = []
+    for federation, exchange, model, ledger in zip(
+        federations, exchanges, trained, ledgers, strict=True
+    ):
+        ledger.record_weights("VGAE weights", model.weights[0], len(exchange), settings.link_rounds)
+        by_client = [
+            _received(client, got, outputs[:, : settings.link_latent])
+            for client, got, outputs in zip(federation.clients, exchange, model.logits, strict=True)
+        ]
+        received = {m: [client[m] for client in by_client] for m in settings.prototypes}
+        silent = _silent(federation, settings.vae.min_cluster)
+        results.append(Generated(federation, received, settings.linking, silent))
+    return results
+
+
+def _silent(federation: Federation, min_cluster: int) -> list[int]:
+    return [k for k, c in enumerate(federation.clients) if len(c.train) < min_cluster]
+
+
+_Got = dict[int, tuple[Features, NDArray[np.int64]]]  # by M: trimmed features, owners
+
+
+def _exchange(
+    federations: Sequence[Federation],
+    settings: GenSettings,
+    privacy: Privacy | None,
+    ledgers: Sequence[Ledger],
+) -> list[list[_Got]]:
+    """Steps 1 and 2: for each federation and client, what the others sent."""
+    clients = [client for federation in federations for client in federation.clients]
+    keys = [(f.seed, number) for f in federations for number in range(len(f.clients))]
+    sent = iter(client_prototypes(clients, keys, settings.vae, settings.prototypes, privacy))
+    exchanges = []
+    for federation, ledger in zip(federations, ledgers, strict=True):
+        mine = [next(sent) for _ in federation.clients]
+        exchanges.append(
+            [
+                {m: _others(client, [s[m] for s in mine], k) for m in settings.prototypes}
+                for k, client in enumerate(federation.clients)
+            ]
+        )
+        for k, prototypes in enumerate(mine):
+            for m, centres in prototypes.items():
+                ledger.record("prototypes", "up", k, 0, centres.shape, centres.nbytes)
+                shape = (sum(len(s[m]) for s in mine) - len(centres), centres.shape[1])
+                bytes_ = shape[0] * shape[1] * centres.itemsize
+                ledger.record("prototypes", "down", k, 0, shape, bytes_)
+    return exchanges
+
+
+def _others(
+    client: Client, sent: Sequence[NDArray[np.float32]], number: int
+) -> tuple[Features, NDArray[np.int64]]:
+    """The other clients' prototypes, and whose each is.
+
+    The receiver trims them to as many features as its own nodes have on average: a centre is a
+    mean of many nodes and has nearly all features a little, which no node has.
+    """
+    owner = np.repeat(np.arange(len(sent)), [len(centres) for centres in sent])
+    rows = np.concatenate(sent)[owner != number]
+    return trimmed(rows, mean_entries(sp.csr_array(client.x))), owner[owner != number]
+
+
+def _unlinked(client: Client, got: _Got) -> Client:
+    """The client's graph with all prototypes as isolated nodes, and without validation nodes."""
+    prototypes = sp.vstack([features for features, _ in got.values()], format="csr")
+    count = prototypes.shape[0]
+    return replace(
+        client,
+        x=append_rows(client.x, prototypes),
+        y=np.concatenate([client.y, np.full(count, NO_LABEL)]),
+        valid=np.empty(0, dtype=np.int64),
+        generated=count,
+    )
+
+
+def _received(client: Client, got: _Got, latent: NDArray[np.float32]) -> dict[int, Received]:
+    """What step 4 needs at one client; ``latent`` has its nodes first, then the prototypes."""
+    counts = [len(owner) for _, owner in got.values()]
+    places = np.split(latent[client.own :], list(accumulate(counts))[:-1])
+    return {
+        m: Received(features, owner, place, latent[: client.own])
+        for (m, (features, owner)), place in zip(got.items(), places, strict=True)
+    }
