@@ -57,7 +57,7 @@ def reply(generator: Generator, inputs: Tensor, targets: Tensor) -> Generator:
 def grouped(
     points: NDArray[np.float32], count: int, min_size: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """A group for each row, at most ``count`` of ``min_size`` rows or more; -1 where rows are fewer."""
+    """A group for each row, of ``min_size`` rows at least; -1 where there are not so many."""
     centres, _ = cluster(points, count, min_size, rng)
     if not len(centres):
         return np.full(len(points), -1)

@@ -20,6 +20,7 @@ from fedcover.federation import Client, Federation, Plan
 from fedcover.federation.averaging import Averaging
 from fedcover.federation.engine import Features, OnRound
 from fedcover.federation.field import Field, GradientField
+from fedcover.federation.layout import Index
 from fedcover.federation.ledger import Ledger
 from fedcover.federation.stack import Stack
 from fedcover.models import initial_weights
@@ -151,7 +152,19 @@ class _Program:
 
     def _latent(self) -> Tensor:
         """The visible nodes' embeddings in the impaired graphs."""
-        return self._field.outputs(self._field.forward(self._encoder, 0))
+        z = self._field.outputs(self._field.forward(self._encoder, 0))
+        self._check(z.sum(dim=1), self._client.numpy())
+        return z
+
+    def _check(self, values: Tensor, client: Index) -> None:
+        """Refuse what is not a number, naming the client; NaNs and infinities do not go away."""
+        wrong = np.flatnonzero(~np.isfinite(values.numpy()))
+        if len(wrong):
+            seed, number = self._keys[client[wrong[0]]]
+            raise DataError(
+                f"The neighbour generator of client {number} diverged (seed {seed}); "
+                "scale the features or lower its learning rate."
+            )
 
     def _train(self, epochs: int, cross: Generator | None) -> None:
         """Local steps; the gradient that came from the others is the same in each of them."""
@@ -194,14 +207,10 @@ class _Program:
         stack = self._whole()
         z = Field(stack, np.arange(len(stack.y))).logits(self._encoder)
         degree = self._degrees.predict(z, torch.from_numpy(stack.client_of_node))
+        self._check(degree, stack.client_of_node)
         clients: list[list[Client]] = [list(f.clients) for f in self._federations]
         for k, (start, stop) in enumerate(zip(stack.starts[:-1], stack.starts[1:], strict=True)):
             f, number = stack.federation_of[k], stack.number_of[k]
-            if not torch.isfinite(degree[start:stop]).all():
-                raise DataError(
-                    f"The neighbour generator of client {number} diverged (seed {stack.seed_of[k]})"
-                    "; scale the features or lower its learning rate."
-                )
             counts = degree[start:stop].round().clamp(max=self._settings.most).long()
             rng = np.random.default_rng([*self._keys[k], 0x3E2D])
             clients[f][number] = _mended_client(

@@ -70,7 +70,8 @@ class Matching:
         row = np.repeat(np.arange(len(flat)), counts)
         within = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
         candidate = self._hidden[self._starts[flat][row] + within]
-        distance = self._half_norm[candidate] - products.numpy()[candidate, row % rows]
+        with np.errstate(invalid="ignore"):  # diverged training is noticed by its caller
+            distance = self._half_norm[candidate] - products.numpy()[candidate, row % rows]
         chosen = np.zeros(len(flat), dtype=np.int64)
         some = counts > 0
         if some.any():
