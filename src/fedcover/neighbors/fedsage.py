@@ -19,7 +19,7 @@ from fedcover.federation.engine import Features, OnRound
 from fedcover.federation.ledger import Ledger
 from fedcover.neighbors.augment import augment, mean_entries, trimmed
 from fedcover.neighbors.neighgen import NeighGenSettings
-from fedcover.neighbors.neighgens import NeighGens, Learned
+from fedcover.neighbors.neighgens import Learned, NeighGens
 
 TOGETHER = 30_000  # nodes trained in one program; more would only need more memory
 BLOCK = 2_000_000  # generated values at once
