@@ -27,14 +27,21 @@ from fedcover.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class VaeSettings:
-    """Sizes, weights of the loss, and training of a client's VAE."""
+    """Sizes, weights of the loss, and training of a client's VAE.
+
+    Training is short on purpose. A client has a hundred nodes and 10⁵ weights: on Cora (3 clients)
+    100 epochs at lr 0.01 reconstruct training nodes at a cross-entropy of 6, held-out ones at 123,
+    worse than the marginal frequencies (95), and k-means then finds single nodes, which merging
+    melts to one or two prototypes. With these defaults it is 51 and 98, and 8 to 11 prototypes are
+    left of 20. On Computers the same defaults give 342 held out (marginal 461).
+    """
 
     hidden: int = 64
     latent: int = 16
-    epochs: int = 100
-    lr: float = 0.01
+    epochs: int = 50
+    lr: float = 0.003
     lambda_rec: float = 1.0
-    lambda_kl: float = 1.0
+    lambda_kl: float = 0.5
     beta: float = 0.1
     rho: float = 0.1
     min_cluster: int = 5
@@ -76,10 +83,18 @@ def kl_to_prior(mean: Tensor, log_variance: Tensor) -> Tensor:
 
 def sparsity(activation: Tensor, rho: float) -> Tensor:
     r""":math:`\sum_i \rho \log\frac{\rho}{\hat\rho_i}
-    + (1-\rho) \log\frac{1-\rho}{1-\hat\rho_i}`, of activations :math:`\hat\rho` in (0, 1).
+    + (1-\rho) \log\frac{1-\rho}{1-\hat\rho_i}`, of mean activations :math:`\hat\rho` in (0, 1).
     """
-    inactive = (1 - rho) * (math.log(1 - rho) - torch.log1p(-activation))
-    return (rho * (math.log(rho) - activation.log()) + inactive).sum(dim=-1)
+    # A float32 sigmoid reaches 1, and 0 nearly; there the term's gradient must not be infinite.
+    logit = activation.logit(eps=1e-6)
+    return sparsity_of_logit(logit, rho)
+
+
+def sparsity_of_logit(logit: Tensor, rho: float) -> Tensor:
+    """:func:`sparsity` of the activation whose logit is given; finite for any logit."""
+    softplus = nn.functional.softplus
+    entropy = rho * math.log(rho) + (1 - rho) * math.log(1 - rho)
+    return (entropy + rho * softplus(-logit) + (1 - rho) * softplus(logit)).sum(dim=-1)
 
 
 def vae_loss(
@@ -103,6 +118,12 @@ class Posterior(NamedTuple):
 
     mean: Tensor
     log_variance: Tensor
+
+    @classmethod
+    def of(cls, both: Tensor) -> Posterior:
+        """From the encoder's output; log-variances stay where their exponential does no harm."""
+        mean, log_variance = both.chunk(2, dim=-1)
+        return cls(mean, log_variance.clamp(-10, 10))
 
     def sample(self, noise: Tensor) -> Tensor:
         """The reparametrisation: mean + standard deviation · noise."""
@@ -144,7 +165,7 @@ def encode(weights: VaeWeights, x: Tensor) -> Posterior:
     """q(z|x) of one client's nodes, or of a batch of clients'."""
     hidden = _affine(x, weights.encoder, weights.encoder_bias).relu()
     both = _affine(hidden, weights.posterior, weights.posterior_bias)
-    return Posterior(*both.chunk(2, dim=-1))
+    return Posterior.of(both)
 
 
 def decode(weights: VaeWeights, z: Tensor) -> Tensor:
@@ -170,8 +191,7 @@ class VAE(nn.Module):
 
     def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Posterior]:
         """The decoder's linear output at a sample of z, and q(z|x)."""
-        both = self.posterior(self.encoder(x).relu())
-        posterior = Posterior(*both.chunk(2, dim=-1))
+        posterior = Posterior.of(self.posterior(self.encoder(x).relu()))
         return self.output(self.decoder(posterior.sample(noise)).relu()), posterior
 
     def weights(self) -> VaeWeights:
@@ -185,7 +205,7 @@ class VAE(nn.Module):
 
 def _linear(matrix: Tensor, bias: Tensor) -> nn.Linear:
     # On the meta device nothing is drawn from torch's global generator.
-    layer = nn.Linear(*matrix.shape, device="meta")
+    layer = nn.Linear(matrix.shape[0], matrix.shape[1], device="meta")
     layer.weight = nn.Parameter(matrix.T.clone(memory_format=torch.contiguous_format))
     layer.bias = nn.Parameter(bias[0].clone())
     return layer

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from fedcover.errors import UsageError
 from fedcover.federation import Client
 from fedcover.models.vae import VaeSettings
 from fedcover.neighbors.vaes import Key, trained_vaes, training_features
+from fedcover.privacy.accounting import Privacy
+from fedcover.privacy.dp_vae import prior_samples, train_private_vaes
 
 COUNTS = (2, 5, 10, 20)
 """The paper's grid of M, prototypes a client."""
@@ -31,15 +33,24 @@ def client_prototypes(
     keys: Sequence[Key],
     settings: VaeSettings,
     counts: Sequence[int] = COUNTS,
+    privacy: Privacy | None = None,
 ) -> list[dict[int, NDArray[np.float32]]]:
     """What each client would send: for each M of ``counts``, at most M rows of features.
 
     ``keys[i]`` is (seed, number) of client i. One VAE a client serves all M. A client with fewer
-    training nodes than ``settings.min_cluster`` sends no row.
+    training nodes than ``settings.min_cluster`` sends no row. ``privacy.spending()`` is what
+    private prototypes cost, the same for every client.
     """
     sent: list[dict[int, NDArray[np.float32]]] = [{} for _ in clients]
-    for i, vae in trained_vaes(clients, keys, settings):
-        points = vae.reconstruct(training_features(clients[i]))
+    if privacy is not None and privacy.active:
+        trained = train_private_vaes(clients, keys, settings, privacy)
+    else:
+        trained = trained_vaes(clients, keys, settings)
+    for i, vae in trained:
+        if privacy is not None and privacy.covered:
+            points = prior_samples(vae, keys[i], settings, privacy)
+        else:
+            points = vae.reconstruct(training_features(clients[i]))
         sent[i] = _centres(points, counts, settings, keys[i])
     return sent
 

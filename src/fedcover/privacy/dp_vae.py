@@ -1,0 +1,162 @@
+"""A client's VAE trained with DP-SGD (Opacus), and prototypes from samples of its prior.
+
+Every quantity but the clipped gradients is public: the start (no marginal frequencies, unlike
+:mod:`fedcover.neighbors.vaes`), the sampling rate, the steps, the noise; see
+:mod:`fedcover.privacy.accounting`. Whether features are binary counts as public, being a property
+of the columns rather than of a node.
+
+Not covered by ε: the GNN's and the VGAE's weights, and the number of training nodes that weights
+the average (design, section 6).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import warnings
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcover.errors import DataError
+from fedcover.federation import Client
+from fedcover.models.vae import (
+    VAE,
+    Posterior,
+    VaeSettings,
+    VaeWeights,
+    bernoulli_loss,
+    kl_to_prior,
+    sparsity_of_logit,
+    squared_loss,
+)
+from fedcover.neighbors.vaes import (
+    Key,
+    TrainedVae,
+    dense,
+    initial_weights_of,
+    is_binary,
+    training_features,
+)
+from fedcover.privacy.accounting import Privacy, require_opacus
+
+BOUND = 100.0  # of a feature's size
+
+
+def train_private_vaes(
+    clients: Sequence[Client], keys: Sequence[Key], settings: VaeSettings, privacy: Privacy
+) -> Iterator[tuple[int, TrainedVae]]:
+    """One private VAE for each client, as (position in ``clients``, VAE)."""
+    require_opacus()
+    for client, (_, number) in zip(clients, keys, strict=True):
+        check_size(len(client.train), number, privacy)
+    for i, (client, key) in enumerate(zip(clients, keys, strict=True)):
+        x = training_features(client)
+        yield i, train_private_vae(dense(x), is_binary(x), key, settings, privacy)
+
+
+def check_size(nodes: int, number: int, privacy: Privacy) -> None:
+    r"""Refuse a client whose data cannot show through the noise at all.
+
+    Suppose all gradients pointed the same way in every step. Their sum over the training is about
+    :math:`T q n C`, the noise in that one direction :math:`\sqrt T \sigma C`. If the first is the
+    smaller, the private weights hardly differ from those of a client without any data.
+    """
+    least = math.ceil(privacy.noise_multiplier / (privacy.sample_rate * math.sqrt(privacy.steps)))
+    if nodes < least:
+        raise DataError(
+            f"Client {number} has {nodes} training nodes, too few for epsilon {privacy.epsilon:g}, "
+            f"which needs {least} or more to show anything but noise: take fewer clients or a "
+            "larger epsilon."
+        )
+
+
+def train_private_vae(
+    x: NDArray[np.float32],
+    binary: bool,
+    key: Key,
+    settings: VaeSettings,
+    privacy: Privacy,
+) -> TrainedVae:
+    """DP-SGD (Abadi et al., 2016) with Poisson sampling and Adam on the noisy sum."""
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+    from opacus.optimizers import DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
+
+    # Out of bounds, a gradient could overflow, and the broken weights would betray their node.
+    nodes = torch.from_numpy(x).nan_to_num().clamp(-BOUND, BOUND)
+    module = VAE(public_start(key, x.shape[1], settings, privacy, binary=binary))
+    clipped = GradSampleModuleFastGradientClipping(
+        module, loss_reduction="sum", max_grad_norm=privacy.max_grad_norm
+    )
+    optimiser = DPOptimizerFastGradientClipping(
+        torch.optim.Adam(clipped.parameters(), lr=privacy.lr, fused=True),
+        noise_multiplier=privacy.noise_multiplier,
+        max_grad_norm=privacy.max_grad_norm,
+        expected_batch_size=None,
+        loss_reduction="sum",  # a divisor that knew the number of nodes would betray it
+        generator=_generator(key, 0xD900, privacy),
+        secure_mode=privacy.secure,
+    )
+    draws = _generator(key, 0xD901, privacy)
+    for _ in range(privacy.steps):
+        optimiser.zero_grad()
+        chosen = torch.rand(len(nodes), generator=draws) < privacy.sample_rate
+        batch = nodes[chosen]
+        noise = torch.randn(len(batch), settings.latent, generator=draws)
+        if len(batch):
+            output, posterior = clipped(batch, noise)
+            losses = private_loss(output, batch, posterior, settings, binary=binary)
+            with warnings.catch_warnings():
+                # The features need no gradient, of which torch warns for each hook of Opacus.
+                warnings.filterwarnings("ignore", message="Full backward hook is firing")
+                DPTensorFastGradientClipping(clipped, optimiser, losses, "sum").backward()
+        else:  # the step is taken all the same: its noise hides that nobody was drawn
+            for parameter in module.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+        optimiser.step()
+    return TrainedVae(module.weights(), binary)
+
+
+def public_start(
+    key: Key, features: int, settings: VaeSettings, privacy: Privacy, *, binary: bool
+) -> VaeWeights:
+    """Weights before training, the same whatever the data are."""
+    start = initial_weights_of(key, features, settings)
+    level = math.log(privacy.density / (1 - privacy.density)) if binary else 0.0
+    return start._replace(output_bias=torch.full_like(start.output_bias, level))
+
+
+def private_loss(
+    output: Tensor, x: Tensor, posterior: Posterior, settings: VaeSettings, *, binary: bool
+) -> Tensor:
+    """Each node's own loss, so that clipping bounds what one node can do.
+
+    The sparsity term of the paper is one of the *mean* activation, to whose gradient every node
+    contributes through all others. KL(ρ‖·) is convex, so that the mean of the nodes' own terms
+    bounds it from above (Jensen): that bound takes its place.
+    """
+    reconstruction = bernoulli_loss(output, x) if binary else squared_loss(output, x)
+    return (
+        settings.lambda_rec * reconstruction
+        + settings.lambda_kl * kl_to_prior(*posterior)
+        + settings.beta * sparsity_of_logit(posterior.mean, settings.rho)
+    )
+
+
+def prior_samples(
+    vae: TrainedVae, key: Key, settings: VaeSettings, privacy: Privacy
+) -> NDArray[np.float32]:
+    """Decoded samples of N(0, I): a function of the private weights, so they cost nothing more."""
+    rng = np.random.default_rng([*key, 0xD902])
+    return vae.decode(rng.standard_normal((privacy.samples, settings.latent)))
+
+
+def _generator(key: Key, tag: int, privacy: Privacy) -> torch.Generator:
+    """Seeded by the client's key, or by the operating system."""
+    if privacy.secure:
+        return torch.Generator().manual_seed(secrets.randbits(63))
+    return torch.Generator().manual_seed(int(np.random.default_rng([*key, tag]).integers(2**63)))
