@@ -8,8 +8,20 @@ from fedcover import Config, UsageError
 NAN, INF = float("nan"), float("inf")
 
 REFUSED = [
-    ({"methods": ("loc", "gen")}, "methods has 'gen'; it must be one of loc, fed, central."),
-    ({"methods": ()}, "methods is empty; choose from loc, fed, central."),
+    (
+        {"methods": ("loc", "gem")},
+        "methods has 'gem'; it must be one of loc, fed, gen, fedsage, fedsage+, restored, central.",
+    ),
+    (
+        {"epsilon": 0},
+        "epsilon is 0; it must be a positive number, or inf for no differential privacy.",
+    ),
+    ({"epsilon": float("nan")}, "epsilon is nan; it must be a positive number, or inf for no"),
+    (
+        {"dp_prototypes": "posterior"},
+        "dp_prototypes has 'posterior'; it must be one of prior, recon",
+    ),
+    ({"methods": ()}, "methods is empty; choose from loc, fed, gen, fedsage, "),
     ({"methods": ("fed", "loc", "fed")}, "methods names 'fed' twice."),
     ({"scores": ("APS",)}, "scores has 'APS'; it must be one of lac, aps, aps-det, raps."),
     ({"scores": ()}, "scores is empty; choose from lac, aps, aps-det, raps."),
@@ -50,7 +62,7 @@ REFUSED = [
     ({"alphas": {0.1}}, "alphas is {0.1}; it must be a tuple of numbers."),
     ({"methods": None}, "methods is None; it must be a tuple of words."),
     ({"methods": {"fed": 1}}, "methods is {'fed': 1}; it must be a tuple of words."),
-    ({"methods": "fde"}, "methods has 'fde'; it must be one of loc, fed, central."),
+    ({"methods": "fde"}, "methods has 'fde'; it must be one of loc, fed, gen, fedsage, "),
     ({"scores": (["lac"],)}, "scores has ['lac']; it must be one of lac, aps, aps-det, raps."),
     ({"scores": 3}, "scores has 3; it must be one of lac, aps, aps-det, raps."),
     ({"quantiles": b"exact"}, "quantiles is b'exact'; it must be a tuple of words."),
@@ -86,9 +98,10 @@ def test_the_default_preset_is_the_plain_config_and_has_the_guarantee():
 
 
 def test_the_paper_preset_is_the_papers_setting():
-    changed = asdict(Config.preset("paper")).items() - asdict(Config()).items()
-    assert dict(changed) == {
-        "methods": ("loc", "fed"),
+    ours, paper = asdict(Config()), asdict(Config.preset("paper"))
+    assert {key: value for key, value in paper.items() if value != ours[key]} == {
+        "methods": ("loc", "fed", "gen"),
+        "gen": ours["gen"] | {"linking": "global"},
         "scores": ("aps-det",),
         "quantiles": ("average",),
         "temperature": "averaged",
@@ -99,6 +112,18 @@ def test_the_paper_preset_is_the_papers_setting():
 def test_none_means_as_the_preset_has_it():
     config = Config.preset("paper", batch_size=None, scores=None, clients=None, seeds=3)
     assert config == Config.preset("paper", seeds=3)
+
+
+def test_a_change_of_gens_settings_keeps_the_presets_others():
+    config = Config.preset("paper", gen_shares=(0.5,))
+    assert config.gen.shares == (0.5,)
+    assert config.gen.linking == "global"
+
+
+def test_an_infinite_epsilon_means_no_differential_privacy():
+    assert Config(epsilon=INF).privacy is None
+    assert Config(epsilon=2.0).privacy.epsilon == 2.0
+    assert Config(epsilon=2.0, dp_prototypes="reconstructions").privacy.covered is False
 
 
 def test_a_change_wins_over_the_preset():

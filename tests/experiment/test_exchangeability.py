@@ -9,6 +9,10 @@ import torch
 from fedcover import conformal, run
 from fedcover.federation import InProcess
 from fedcover.graphs import Role
+from fedcover.neighbors.neighgen import NeighGenSettings
+from fedcover.neighbors.settings import GenSettings
+
+METHODS = ("loc", "fed", "gen", "fedsage+", "restored", "central")
 
 
 @dataclass
@@ -48,7 +52,13 @@ def watch(make_toy, quick, monkeypatch):
             graph.y = torch.from_numpy(y)
         with monkeypatch.context() as patch:
             patch.setattr(conformal, "score", remember)
-            finished = run(graph, quick(quantiles=("exact",)), engine=witness)
+            config = quick(
+                quantiles=("exact",),
+                methods=METHODS,
+                gen=GenSettings(prototypes=(2, 5), shares=(0.1, 0.5), link_rounds=2, screening=2),
+                neighgen=NeighGenSettings(warm_up=2, rounds=2, local_epochs=1),
+            )
+            finished = run(graph, config, engine=witness)
         return witness, finished
 
     return watch
@@ -68,8 +78,9 @@ def same(left, right):
 def test_noise_for_calibration_and_test_labels_changes_no_score(roles, watch):
     plain, told = watch(roles)
     noisy, noised = watch(roles, labels_with_noise(roles, Role.CALIB, Role.TEST))
-    assert len(plain.models) == 3 * 2  # methods × seeds
-    assert len(plain.scores) == 3 * 2 * 4  # × scores
+    cells = 4  # of Gen's grid, which is trained besides, and its VGAE
+    assert len(plain.models) == (len(METHODS) + cells + 1) * 2  # seeds
+    assert len(plain.scores) == len(METHODS) * 2 * 4  # × seeds × scores
     assert all(same(a, b) for a, b in zip(plain.models, noisy.models, strict=True))
     assert same(plain.scores, noisy.scores)
     assert told.info["chosen_on_validation"] == noised.info["chosen_on_validation"]

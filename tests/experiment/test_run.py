@@ -152,7 +152,8 @@ def test_the_info_can_rebuild_the_run(finished):
     assert info["graph"]["nodes"] == 120
     assert info["seeds"] == [0, 1]
     assert len(info["cut_edges"]) == 2
-    stages = [f"{stage} {m}" for m in finished.config.methods for stage in ("train", "calibrate")]
+    work = ("prepare", "train", "calibrate")
+    stages = [f"{stage} {m}" for m in finished.config.methods for stage in work]
     assert list(info["seconds"]) == ["partition", *stages]
     assert set(info["bytes_by_kind"]) == {"loc", "fed"}  # nothing of central crosses a network
     assert "weights" not in info["bytes_by_kind"]["loc"][0]

@@ -30,11 +30,12 @@ def choose(
         losses = _grid(bare, generated, cells, setting)
     results = []
     for prepared, one, own_losses in zip(bare, generated, losses, strict=True):
-        prototypes, share = cells[int(np.argmin(own_losses))]
+        # Without validation nodes there is no loss to compare, and the first cell is taken.
+        prototypes, share = cells[int(np.argmin(np.nan_to_num(own_losses, nan=np.inf)))]
         chosen: dict[str, Any] = {"prototypes": prototypes, "share": share}
         if len(cells) > 1:
             chosen["grid"] = [
-                {"prototypes": m, "share": p, "valid_loss": round(float(loss), 5)}
+                {"prototypes": m, "share": p, "valid_loss": _loss(loss)}
                 for (m, p), loss in zip(cells, own_losses, strict=True)
             ]
         federation = one.augmented(prototypes, share)
@@ -62,7 +63,7 @@ def _grid(
         key = (prototypes, *(c.edge_index.shape[1] for f in federations for c in f.clients))
         if key not in seen:
             trained = setting.engine.train(federations, plan)
-            seen[key] = np.array([np.nanmin(model.valid_loss) for model in trained])
+            seen[key] = np.array([model.valid_loss[model.best_round] for model in trained])
             for model, prepared in zip(trained, bare, strict=True):
                 prepared.ledger.record_training(
                     model.weights[0],
@@ -74,6 +75,10 @@ def _grid(
         columns.append(seen[key])
         setting.report("choice gen", done + 1, len(cells))
     return np.stack(columns, axis=1)
+
+
+def _loss(value: float) -> float | None:
+    return round(float(value), 5) if np.isfinite(value) else None
 
 
 def _silence(clients: Sequence[int], at_least: int) -> str:

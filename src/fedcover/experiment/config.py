@@ -16,7 +16,7 @@ from fedcover.experiment.methods import METHODS
 from fedcover.graphs.partition import METHODS as PARTITIONS
 from fedcover.models import MODELS
 from fedcover.neighbors.neighgen import NeighGenSettings
-from fedcover.neighbors.settings import GenSettings
+from fedcover.neighbors.settings import GenSettings, settings_from
 from fedcover.privacy import Privacy
 from fedcover.privacy.accounting import PROTOTYPES
 
@@ -100,6 +100,9 @@ class Config:
         if self.epsilon == float("inf"):
             object.__setattr__(self, "epsilon", None)
         _known("dp_prototypes", (self.dp_prototypes,), PROTOTYPES)
+        object.__setattr__(self, "gen", settings_from("gen", GenSettings, self.gen))
+        neighgen = settings_from("neighgen", NeighGenSettings, self.neighgen)
+        object.__setattr__(self, "neighgen", neighgen)
         if not isinstance(self.empty_sets, bool | np.bool_):
             raise UsageError(f"empty_sets is {self.empty_sets!r}; it must be True or False.")
 

@@ -85,7 +85,7 @@ def run(
     book = _Book(graph.name, config)
     for name in config.methods:
         method = METHODS[name]
-        plan = _plan(config, len(graph.label_names), method)
+        plan = plan_of(config, len(graph.label_names), method)
         prepared = method.prepare(repetitions, Setting(config, engine, plan, report))
         clock.stop(f"prepare {name}")
         trained = engine.train(
@@ -205,7 +205,8 @@ def prepare(graph: Data, config: Config, seed: int) -> Repetition:
     return Repetition(graph, parts, roles, seed)
 
 
-def _plan(config: Config, classes: int, method: Method) -> Plan:
+def plan_of(config: Config, classes: int, method: Method) -> Plan:
+    """How a method's models are trained."""
     return Plan(
         model=method.model or config.model,
         classes=classes,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TypeVar
 
 from fedcover.errors import UsageError
 from fedcover.federation import Plan
@@ -31,15 +33,28 @@ class GenSettings:
     screening: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("link_hidden", "link_latent", "link_rounds", "link_epochs", "screening"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be 1 or more.")
-        if not self.prototypes or min(self.prototypes) < 1:
-            raise UsageError(f"prototypes has {self.prototypes!r}; every number must be 1 or more.")
-        if not self.shares or not all(0 < share <= 1 for share in self.shares):
-            raise UsageError(f"shares has {self.shares!r}; every share must be above 0, at most 1.")
+        object.__setattr__(self, "vae", settings_from("vae", VaeSettings, self.vae))
+        for name, item in (("prototypes", "number"), ("shares", "share")):
+            values = tuple(getattr(self, name))
+            object.__setattr__(self, name, values)
+            if not values:
+                raise UsageError(f"{name} is empty; give at least one {item}.")
+        for number in self.prototypes:
+            if not _is_whole(number):
+                raise UsageError(f"prototypes has {number!r}; every number must be 1 or more.")
+        for share in self.shares:
+            if not 0 < share <= 1:
+                raise UsageError(
+                    f"shares has {share:g}; every share must be above 0 and at most 1."
+                )
         if self.linking not in RULES:
             raise UsageError(f"linking is {self.linking!r}; it must be one of {', '.join(RULES)}.")
+        for name in ("link_hidden", "link_latent", "link_rounds", "link_epochs", "screening"):
+            value = getattr(self, name)
+            if not _is_whole(value):
+                raise UsageError(f"{name} is {value!r}; it must be a whole number of 1 or more.")
+        if not 0 < self.link_lr < float("inf"):
+            raise UsageError(f"link_lr is {self.link_lr!r}; it must be a positive number.")
 
     @property
     def link_plan(self) -> Plan:
@@ -54,3 +69,25 @@ class GenSettings:
             rounds=self.link_rounds,
             local_epochs=self.link_epochs,
         )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+Settings = TypeVar("Settings")
+
+
+def settings_from(name: str, kind: type[Settings], given: object) -> Settings:
+    """The settings themselves, or what a mapping (of a stored run, or a file) says they are."""
+    if isinstance(given, kind):
+        return given
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            f"{name} is {given!r}; it must be {kind.__name__} or a mapping of its settings."
+        )
+    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    for key in given:
+        if key not in known:
+            raise UsageError(f"There is no setting called {key!r}.")
+    return kind(**given)
