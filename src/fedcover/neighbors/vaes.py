@@ -123,11 +123,12 @@ def marginal_output(x: NDArray[np.float32], *, binary: bool) -> Tensor:
     Frequencies are smoothed with one node of the overall density, so that none is 0 or 1. Without
     this start, most epochs on a sparse bag of words go into learning that words are rare.
     """
-    nodes = len(x)
+    if not len(x):
+        return torch.zeros(1, x.shape[1])
     if not binary:
-        return torch.from_numpy(x.mean(axis=0, keepdims=True) if nodes else x.sum(0)[None])
-    density = np.clip(x.mean() if nodes else 0.5, 1e-3, 1 - 1e-3)
-    return torch.from_numpy((x.sum(axis=0, keepdims=True) + density) / (nodes + 1)).logit()
+        return torch.from_numpy(x.mean(axis=0, keepdims=True))
+    density = min(max(float(x.mean()), 1e-3), 1 - 1e-3)
+    return torch.from_numpy((x.sum(axis=0, keepdims=True) + density) / (len(x) + 1)).logit()
 
 
 def unit_of(x: NDArray[np.float32], *, binary: bool) -> float:

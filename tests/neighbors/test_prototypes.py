@@ -1,0 +1,150 @@
+"""Merging by hand, the rules for every clustering, and prototypes of planted clusters."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcover.errors import UsageError
+from fedcover.federation import Client
+from fedcover.models.vae import VaeSettings
+from fedcover.neighbors.prototypes import client_prototypes, cluster, means, merge_small
+from fedcover.privacy import Privacy
+
+
+def line(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)[:, None]
+
+
+def test_a_small_cluster_joins_the_nearest_centre():
+    points = line(0, 1, 2, 10, 11, 12, 5)
+    labels = merge_small(points, np.array([0, 0, 0, 1, 1, 1, 2]), min_size=2)
+    np.testing.assert_array_equal(labels, [0, 0, 0, 1, 1, 1, 0])  # 5 is 4 from 1, 6 from 11
+    np.testing.assert_allclose(means(points, labels).ravel(), [2.0, 11.0])
+
+
+def test_the_smallest_goes_first_and_moves_the_centre():
+    # {20} (one point) joins {13, 14} → centre 47/3; only then is {13, 14, 20} large enough.
+    points = line(0, 1, 2, 13, 14, 20)
+    labels = merge_small(points, np.array([4, 4, 4, 7, 7, 9]), min_size=3)
+    np.testing.assert_array_equal(labels, [0, 0, 0, 1, 1, 1])
+    np.testing.assert_allclose(means(points, labels).ravel(), [1.0, 47 / 3])
+
+
+def test_merging_may_end_in_one_cluster():
+    labels = merge_small(line(0, 1, 9, 10), np.array([0, 0, 1, 1]), min_size=3)
+    np.testing.assert_array_equal(labels, [0, 0, 0, 0])
+
+
+def test_too_few_points_send_nothing():
+    centres, sizes = cluster(np.ones((4, 3), np.float32), 2, 5, np.random.default_rng(0))
+    assert centres.shape == (0, 3)
+    assert sizes.shape == (0,)
+
+
+def test_fewer_points_than_clusters():
+    centres, sizes = cluster(line(1, 5, 9), 20, 1, np.random.default_rng(0))
+    np.testing.assert_allclose(np.sort(centres.ravel()), [1, 5, 9])
+    np.testing.assert_array_equal(sizes, [1, 1, 1])
+
+
+def test_equal_points_are_one_cluster():
+    centres, sizes = cluster(np.full((9, 2), 3.0, np.float32), 4, 2, np.random.default_rng(0))
+    np.testing.assert_array_equal(centres, [[3.0, 3.0]])
+    np.testing.assert_array_equal(sizes, [9])
+
+
+@pytest.mark.parametrize(("m", "min_size", "name"), [(0, 5, "m"), (2, 0, "min_size")])
+def test_counts_below_one_are_refused(m, min_size, name):
+    with pytest.raises(UsageError, match=f"^{name} is 0"):
+        cluster(line(1, 2), m, min_size, np.random.default_rng(0))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 40), m=st.integers(1, 12), min_size=st.integers(1, 8), seed=st.integers(0, 999)
+)
+def test_every_cluster_is_large_enough_and_none_is_lost(n, m, min_size, seed):
+    points = np.random.default_rng(seed).normal(size=(n, 3)).astype(np.float32)
+    centres, sizes = cluster(points, m, min_size, np.random.default_rng(seed))
+    if n < min_size:
+        assert len(centres) == 0
+        return
+    assert sizes.min() >= min_size
+    assert sizes.sum() == n
+    assert len(centres) == len(sizes) <= m
+    np.testing.assert_allclose(sizes @ centres / n, points.mean(axis=0), atol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(labels=st.lists(st.integers(0, 6), min_size=1, max_size=40), min_size=st.integers(1, 8))
+def test_merging_only_joins(labels, min_size):
+    before = np.array(labels)
+    points = np.random.default_rng(len(labels)).normal(size=(len(labels), 2))
+    after = merge_small(points, before, min_size)
+    for label in np.unique(before):
+        assert len(np.unique(after[before == label])) == 1
+    sizes = np.bincount(after)
+    assert sizes.min() >= min(min_size, len(labels))
+    for k, centre in enumerate(means(points, after)):
+        np.testing.assert_allclose(centre, points[after == k].mean(axis=0))
+    kept = np.unique(before, return_counts=True)[1] >= min_size
+    if kept.all():
+        assert len(sizes) == len(kept)
+
+
+def planted(nodes: int, seed: int) -> tuple[Client, np.ndarray]:
+    """Two blocks of binary features: ones with probability 0.8 in the own half, 0.05 outside."""
+    rng = np.random.default_rng(seed)
+    means_ = np.full((2, 40), 0.05)
+    means_[0, :20] = means_[1, 20:] = 0.8
+    block = np.arange(nodes) % 2
+    x = (rng.random((nodes, 40)) < means_[block]).astype(np.float32)
+    none = np.zeros((2, 0), np.int64)
+    return Client(x, none, block, np.arange(nodes), np.zeros(0, np.int64)), means_
+
+
+def test_prototypes_land_near_the_planted_means():
+    client, truth = planted(200, seed=1)
+    (sent,) = client_prototypes([client], [(0, 0)], VaeSettings(epochs=150, lr=0.01), counts=(2,))
+    assert sent[2].shape == (2, 40)
+    assert sent[2].dtype == np.float32
+    distance = np.linalg.norm(sent[2][:, None] - truth[None], axis=2)
+    assert np.sort(distance.argmin(axis=1)).tolist() == [0, 1]
+    assert distance.min(axis=1).max() < 0.15 * np.linalg.norm(truth[0] - truth[1])
+
+
+def test_private_prototypes_know_the_mean():
+    client, _ = planted(4000, seed=2)
+    privacy = Privacy(epsilon=10, density=0.3)
+    (sent,) = client_prototypes(
+        [client], [(0, 0)], VaeSettings(hidden=16, latent=4), counts=(2, 5), privacy=privacy
+    )
+    x = client.x.mean(axis=0)
+    for m, centres in sent.items():
+        assert 1 <= len(centres) <= m
+        # Chance: what the public start alone would send, one density for all features.
+        chance = np.linalg.norm(0.3 - x)
+        assert np.linalg.norm(centres.mean(axis=0) - x) < 0.5 * chance
+
+
+def test_a_client_sends_the_same_in_any_company():
+    clients = [planted(n, seed=n)[0] for n in (30, 44, 3)]
+    keys = [(0, 0), (0, 1), (0, 2)]
+    together = client_prototypes(clients, keys, VaeSettings(epochs=20))
+    for client, key, sent in zip(clients, keys, together, strict=True):
+        (alone,) = client_prototypes([client], [key], VaeSettings(epochs=20))
+        assert list(alone) == [2, 5, 10, 20]
+        for m in alone:
+            np.testing.assert_allclose(alone[m], sent[m], atol=1e-3)
+    assert all(centres.shape == (0, 40) for centres in together[2].values())
+
+
+def test_infinite_epsilon_is_no_privacy():
+    client, _ = planted(40, seed=3)
+    plain = client_prototypes([client], [(0, 0)], VaeSettings(epochs=5))
+    infinite = client_prototypes(
+        [client], [(0, 0)], VaeSettings(epochs=5), privacy=Privacy(epsilon=float("inf"))
+    )
+    for m in plain[0]:
+        np.testing.assert_array_equal(plain[0][m], infinite[0][m])

@@ -1,0 +1,61 @@
+"""ε asked and spent, and what the settings refuse."""
+
+import sys
+from dataclasses import asdict
+
+import pytest
+
+from fedcover.errors import UsageError
+from fedcover.privacy import Privacy
+from fedcover.privacy.accounting import require_opacus
+
+
+@pytest.mark.parametrize("epsilon", [1, 5])
+def test_spending_stays_within_the_budget_and_uses_it(epsilon):
+    spent = Privacy(epsilon=epsilon).spending()
+    assert 0.98 * epsilon < spent.epsilon <= epsilon
+    assert spent.covered
+    assert set(asdict(spent)) == {
+        *("epsilon", "delta", "noise_multiplier", "steps", "sample_rate", "prototypes", "covered")
+    }
+
+
+def test_more_privacy_takes_more_noise_and_fewer_steps_spend_less():
+    strict, loose = Privacy(epsilon=1), Privacy(epsilon=5)
+    assert strict.noise_multiplier > 3 * loose.noise_multiplier
+    assert loose.epsilon_after(50) < loose.epsilon_after(100) < loose.spending().epsilon
+
+
+def test_the_papers_variant_is_labelled_as_not_covered():
+    assert not Privacy(epsilon=5, prototypes="reconstructions").spending().covered
+
+
+def test_infinite_epsilon_has_no_noise_and_covers_nothing():
+    spent = Privacy(epsilon=float("inf")).spending()
+    assert (spent.epsilon, spent.noise_multiplier, spent.covered) == (float("inf"), 0.0, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epsilon", 0),
+        ("epsilon", float("nan")),
+        ("delta", 1.0),
+        ("prototypes", "posterior"),
+        ("samples", 0),
+        ("steps", 2.5),
+        ("max_grad_norm", 0.0),
+        ("lr", float("inf")),
+        ("sample_rate", 0.0),
+        ("density", 1.0),
+    ],
+)
+def test_settings_refuse_what_cannot_be(name, value):
+    with pytest.raises(UsageError, match=f"^{name} is "):
+        Privacy(**({"epsilon": 1.0} | {name: value}))
+
+
+def test_without_opacus_one_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opacus", None)
+    with pytest.raises(UsageError, match=r"install fedcover\[privacy\]"):
+        require_opacus()
