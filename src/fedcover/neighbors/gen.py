@@ -105,7 +105,7 @@ def _exchange(
     """Steps 1 and 2: for each federation and client, what the others sent."""
     clients = [client for federation in federations for client in federation.clients]
     keys = [(f.seed, number) for f in federations for number in range(len(f.clients))]
-    sent = iter(client_prototypes(clients, keys, settings.vae, settings.prototypes))
+    sent = iter(client_prototypes(clients, keys, settings.vae, settings.prototypes, privacy))
     exchanges = []
     for federation, ledger in zip(federations, ledgers, strict=True):
         mine = [next(sent) for _ in federation.clients]
