@@ -74,6 +74,20 @@ def test_link_prediction_is_that_of_pyg(make_federation, clients, density):
     assert [len(rows) for rows in ours.logits] == [c.nodes for c in federation.clients]
 
 
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("density", [0.05, 0.9], ids=["sparse", "dense"])
+def test_generated_edges_may_count_less(make_federation, model, density):
+    federation = make_federation(3, density)
+    rng, links = np.random.default_rng(5), np.array([[0, 0, 1], [0, 1, 0]])
+    clients = [augment(c, rng.normal(size=(2, 40)), links, 0.3) for c in federation.clients]
+    plan, lighter = replace(EXACT, model=model), replace(federation, clients=clients)
+    (ours,), (theirs,) = (engine.train([lighter], plan) for engine in (InProcess(), Reference()))
+    assert largest_difference(ours, theirs) < 1e-9
+    clients = [replace(client, generated_weight=1.0) for client in clients]
+    (plain,) = InProcess().train([replace(federation, clients=clients)], plan)
+    assert largest_difference(ours, plain) > 1e-3
+
+
 def test_link_prediction_does_not_depend_on_the_stack(make_federation):
     federations = [with_generated(make_federation(k, seed=seed)) for k, seed in ((3, 1), (10, 2))]
     plan = replace(EXACT, task="links", classes=6)

@@ -148,7 +148,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "quantiles": ("average",),
         "temperature": "averaged",
         "batch_size": 32,
-        "gen": GenSettings(linking="global"),
+        "gen": GenSettings(linking="global", link_weight=1.0),
     },
 }
 

@@ -33,6 +33,7 @@ class Client:
     train: NDArray[np.int64]
     valid: NDArray[np.int64]
     generated: int = 0  # nodes at the end that stand for neighbours elsewhere; they have no label
+    generated_weight: float = 1.0  # of an edge to one of these
 
     @property
     def nodes(self) -> int:
@@ -43,6 +44,12 @@ class Client:
     def own(self) -> int:
         """Number of real nodes; they come first."""
         return len(self.y) - self.generated
+
+    @property
+    def edge_weight(self) -> NDArray[np.float64]:
+        """How much each edge counts."""
+        generated = (self.edge_index >= self.own).any(axis=0)
+        return np.where(generated, self.generated_weight, 1.0)
 
 
 @dataclass(frozen=True)

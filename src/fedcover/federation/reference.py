@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch_geometric.nn import VGAE
 
@@ -50,6 +50,7 @@ class _Site:
         dense = client.x.toarray() if sp.issparse(client.x) else client.x
         self.x = torch.from_numpy(np.asarray(dense)).to(plan.dtype)
         self.edge_index = torch.from_numpy(client.edge_index)
+        self.edge_weight = torch.from_numpy(client.edge_weight).to(plan.dtype)
         self.y = torch.from_numpy(client.y)
         self.train = torch.from_numpy(np.sort(client.train))
         self.valid = torch.from_numpy(client.valid)
@@ -57,6 +58,15 @@ class _Site:
         self.adam = torch.optim.Adam(self.module.parameters(), lr=plan.lr)
         real = (client.edge_index < client.own).all(axis=0)
         self.pairs = PairSampler(client.edge_index[:, real], client.own, *self.key)
+
+    def _outputs(self) -> Tensor:
+        outputs: Tensor
+        if self.plan.model == "sage" and (self.edge_weight != 1).any():
+            outputs = _weighted_sage(self.module, self.x, self.edge_index, self.edge_weight)
+        else:
+            weight = self.edge_weight if self.plan.model == "gcn" else None
+            outputs = self.module(self.x, self.edge_index, edge_weight=weight)
+        return outputs
 
     def fit(self, round_: int) -> None:
         self.module.train()
@@ -69,14 +79,14 @@ class _Site:
     def _label_losses(self, round_: int) -> Iterator[Tensor]:
         for positions in batches(len(self.train), self.plan, *self.key, round_):
             nodes = self.train[torch.from_numpy(positions)]
-            logits = self.module(self.x, self.edge_index)
+            logits = self._outputs()
             yield cross_entropy(logits[nodes], self.y[nodes])
 
     def _link_losses(self, round_: int) -> Iterator[Tensor]:
         model = VGAE(torch.nn.Identity())  # it would draw its encoder's weights anew
         for epoch in range(self.plan.local_epochs):
             step = (round_ << 20) + epoch
-            mu, logstd = self.module(self.x, self.edge_index).chunk(2, dim=1)
+            mu, logstd = self._outputs().chunk(2, dim=1)
             draws = noise(len(mu), mu.shape[1], *self.key, step)
             epsilon = torch.from_numpy(draws).to(mu.dtype)
             z = mu + epsilon * logstd.clamp(max=MAX_LOGSTD).exp()
@@ -86,7 +96,7 @@ class _Site:
     @torch.no_grad()
     def logits(self) -> Tensor:
         self.module.eval()
-        output: Tensor = self.module(self.x, self.edge_index)
+        output: Tensor = self._outputs()
         return output
 
 
@@ -121,6 +131,19 @@ def _train(federation: Federation, plan: Plan, on_round: OnRound | None) -> Trai
         load_weights(plan.model, site.module, weights)
     logits = [site.logits().numpy() for site in sites]
     return Trained(best, logits, np.array(history), best_round, time.perf_counter() - began)
+
+
+def _weighted_sage(module: nn.Module, x: Tensor, edge_index: Tensor, weight: Tensor) -> Tensor:
+    """PyG's GraphSAGE knows no edge weights: its own linear maps over a weighted mean."""
+    source, target = edge_index
+    for last, conv in zip((False, True), module.convs, strict=True):  # type: ignore[arg-type]
+        total = x.new_zeros(len(x)).index_add(0, target, weight)
+        summed = torch.zeros_like(x).index_add(0, target, weight[:, None] * x[source])
+        mean = summed / torch.where(total > 0, total, 1.0)[:, None]
+        x = conv.lin_l(mean) + conv.lin_r(x)
+        if not last:
+            x = module.dropout(x.relu())  # type: ignore[operator]
+    return x
 
 
 def _mean(weights: Sequence[Weights], shares: Tensor) -> Weights:

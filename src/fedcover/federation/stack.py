@@ -66,7 +66,8 @@ class Stack:
 
         edges = [c.edge_index + s for c, s in zip(self.clients, self.starts, strict=False)]
         nodes = len(self.y)
-        self.propagation = propagation(plan.model, np.concatenate(edges, axis=1), nodes)
+        weight = np.concatenate([c.edge_weight for c in self.clients])
+        self.propagation = propagation(plan.model, np.concatenate(edges, axis=1), nodes, weight)
         stored = sum(c.x.nnz if sp.issparse(c.x) else np.count_nonzero(c.x) for c in self.clients)
         dense_from = DENSE_FROM if plan.batch_size is None else DENSE_FROM_IN_BATCHES
         layer = SparseFirst if stored < dense_from * nodes * self.features else DenseFirst

@@ -53,18 +53,26 @@ def operators(model: str) -> int:
     return {"gcn": 1, "sage": 2}[model]
 
 
-def propagation(model: str, edge_index: NDArray[np.int64], nodes: int) -> list[sp.csr_array]:
-    """The model's propagation matrices: targets by rows, sources by columns."""
+def propagation(
+    model: str,
+    edge_index: NDArray[np.int64],
+    nodes: int,
+    weight: NDArray[np.float64] | None = None,
+) -> list[sp.csr_array]:
+    """The model's propagation matrices: targets by rows, sources by columns.
+
+    With weights, A has them in place of ones, degrees are their sums, and a mean is weighted.
+    """
     source, target = edge_index
-    ones = np.ones(len(source), dtype=np.float64)
-    adjacency = sp.csr_array((ones, (target, source)), shape=(nodes, nodes))
+    values = np.ones(len(source)) if weight is None else weight
+    adjacency = sp.csr_array((values, (target, source)), shape=(nodes, nodes))
     identity = sp.eye_array(nodes, dtype=np.float64, format="csr")
     if model == "gcn":
         looped = adjacency + identity
         scale = sp.diags_array(1.0 / np.sqrt(np.asarray(looped.sum(axis=1)).ravel()))
         return [(scale @ looped @ scale).tocsr()]
     degree = np.asarray(adjacency.sum(axis=1)).ravel()
-    mean = sp.diags_array(1.0 / np.maximum(degree, 1.0)) @ adjacency
+    mean = sp.diags_array(1.0 / np.where(degree > 0, degree, 1.0)) @ adjacency
     return [mean.tocsr(), identity]
 
 

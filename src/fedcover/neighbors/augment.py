@@ -14,8 +14,12 @@ from fedcover.federation.engine import Features
 NO_LABEL = -1
 
 
-def augment(client: Client, features: Features, links: NDArray[np.int64]) -> Client:
+def augment(
+    client: Client, features: Features, links: NDArray[np.int64], weight: float = 1.0
+) -> Client:
     """The client's graph with generated nodes after its own, and an edge both ways for each link.
+
+    These edges count ``weight``, the client's own 1.
 
     ``links`` (2, m) holds positions in ``features`` above, local nodes below. Generated nodes
     without a link are left out. The others have no label and belong to no split, so they enter no
@@ -30,6 +34,7 @@ def augment(client: Client, features: Features, links: NDArray[np.int64]) -> Cli
         edge_index=np.concatenate([client.edge_index, both_ways], axis=1),
         y=np.concatenate([client.y, np.full(len(linked), NO_LABEL, dtype=client.y.dtype)]),
         generated=client.generated + len(linked),
+        generated_weight=weight,
     )
 
 

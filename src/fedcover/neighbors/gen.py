@@ -46,16 +46,19 @@ class Generated:
 
     federation: Federation
     received: dict[int, list[Received]]
-    rule: str  # of :func:`fedcover.neighbors.links.choose_links`
+    settings: GenSettings
     silent: list[int]  # clients that sent nothing, since they have too few training nodes
 
     def augmented(self, prototypes: int, share: float) -> Federation:
         """The federation over the augmented graphs for one M and one p."""
         clients = [
-            augment(client, got.features, choose_links(got.local, got.latent, share, self.rule))
+            augment(client, got.features, self._links(got, share), self.settings.link_weight)
             for client, got in zip(self.federation.clients, self.received[prototypes], strict=True)
         ]
         return replace(self.federation, clients=clients)
+
+    def _links(self, got: Received, share: float) -> NDArray[np.int64]:
+        return choose_links(got.local, got.latent, share, self.settings.linking)
 
 
 def generate(
@@ -85,7 +88,7 @@ def generate(
         ]
         received = {m: [client[m] for client in by_client] for m in settings.prototypes}
         silent = _silent(federation, settings.vae.min_cluster)
-        results.append(Generated(federation, received, settings.linking, silent))
+        results.append(Generated(federation, received, settings, silent))
     return results
 
 

@@ -90,5 +90,5 @@ def _first(scores: NDArray[np.float32], codes: NDArray[np.int64], count: int) ->
     if len(scores) > count:
         smallest = np.partition(scores, len(scores) - count)[len(scores) - count]
         places = np.flatnonzero(scores >= smallest)
-    order: NDArray[np.int64] = places[np.lexsort([codes[places], -scores[places]])][:count]
-    return order
+    order = np.lexsort((codes[places], -scores[places]))
+    return places[order[:count]]

@@ -24,6 +24,7 @@ class GenSettings:
     prototypes: tuple[int, ...] = (2, 5, 10, 20)  # M: how many a client sends
     shares: tuple[float, ...] = (0.01, 0.02, 0.04, 0.08, 0.10)  # p: of the candidate pairs
     linking: str = "node"
+    link_weight: float = 0.5  # of a generated edge in the model; a real one has 1
     vae: VaeSettings = field(default_factory=VaeSettings)
     link_hidden: int = 64
     link_latent: int = 16
@@ -53,8 +54,10 @@ class GenSettings:
             value = getattr(self, name)
             if not _is_whole(value):
                 raise UsageError(f"{name} is {value!r}; it must be a whole number of 1 or more.")
-        if not 0 < self.link_lr < float("inf"):
-            raise UsageError(f"link_lr is {self.link_lr!r}; it must be a positive number.")
+        for name in ("link_lr", "link_weight"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise UsageError(f"{name} is {value!r}; it must be a positive number.")
 
     @property
     def link_plan(self) -> Plan:
