@@ -11,6 +11,7 @@ from fedcover.privacy import Privacy
 from fedcover.privacy import dp_vae as module
 from fedcover.privacy.dp_vae import (
     check_size,
+    noise_note,
     prior_samples,
     private_loss,
     public_start,
@@ -149,3 +150,18 @@ def test_a_client_that_cannot_show_through_the_noise_is_refused(monkeypatch):
     clients = [Client(features(n), none, np.zeros(n), np.arange(n), none[0]) for n in (9, 2)]
     with pytest.raises(DataError, match="Client 1 has 2 training nodes"):
         next(train_private_vaes(clients, [(0, 0), (0, 1)], SETTINGS, privacy))
+
+
+def test_a_note_says_where_noise_outweighs_the_data(monkeypatch):
+    monkeypatch.setattr(Privacy, "noise_multiplier", 2.0)
+    privacy = Privacy(epsilon=8, steps=16, sample_rate=0.5)  # q√T/σ = 1, so n against √weights
+    start = public_start((0, 0), FEATURES, SETTINGS, privacy, binary=True)
+    weights = sum(t.numel() for t in start)  # 519, whose root is 22.8
+    none = np.zeros((2, 0), np.int64)
+    few, many = (
+        Client(features(n), none, np.zeros(n), np.arange(n), none[0])
+        for n in (int(weights**0.5), int(weights**0.5) + 1)
+    )
+    note = noise_note([few, many], SETTINGS, privacy)
+    assert note.startswith(f"epsilon 8: at 1 of 2 clients the noise on the VAE's {weights} weights")
+    assert noise_note([many], SETTINGS, privacy) is None

@@ -74,6 +74,27 @@ def check_size(nodes: int, number: int, privacy: Privacy) -> None:
         )
 
 
+def noise_note(clients: Sequence[Client], settings: VaeSettings, privacy: Privacy) -> str | None:
+    r"""A sentence for the run when there is more noise than data at some clients, else None.
+
+    Over the training and over all :math:`P` weights the noise is :math:`\sqrt{T P} \sigma C` long,
+    the sum of the gradients at most :math:`T q n C`.
+    """
+    features = clients[0].x.shape[1]
+    per_hidden_unit = 2 * features + 3 * settings.latent + 2
+    weights = settings.hidden * per_hidden_unit + 2 * settings.latent + features
+    reach = privacy.sample_rate * math.sqrt(privacy.steps)
+    noise = privacy.noise_multiplier * math.sqrt(weights)
+    loud = sum(reach * len(client.train) < noise for client in clients)
+    if not loud:
+        return None
+    return (
+        f"epsilon {privacy.epsilon:g}: at {loud} of {len(clients)} clients the noise on the VAE's "
+        f"{weights:,} weights is longer than all gradients together can be, so that prototypes "
+        "lean on the public start."
+    )
+
+
 def train_private_vae(
     x: NDArray[np.float32],
     binary: bool,
