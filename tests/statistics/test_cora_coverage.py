@@ -12,6 +12,7 @@ from fedcover.conformal import SCORES, coverage_band
 from fedcover.experiment.summary import STANDARD_ERRORS, summarise
 
 ALPHAS = (0.05, 0.1, 0.2)
+METHODS = ("fed", "loc", "gen")
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +23,13 @@ def cells():
     for clients in (3, 20):
         config = Config(
             clients=clients,
-            methods=("fed", "loc"),
+            methods=METHODS,
             scores=tuple(SCORES),
             quantiles=("exact", "average"),
             alphas=ALPHAS,
             seeds=2,
             rounds=15,
+            gen={"prototypes": (5,), "shares": (0.02,), "link_rounds": 5, "vae": {"epochs": 30}},
         )
         finished = run(cora, config)
         n = finished.results["n_calibration"].mean()
@@ -54,7 +56,7 @@ def outside(cells):
 
 def test_exact_coverage_lies_in_the_band(cells):
     exact = cells.filter(quantile="exact")
-    assert len(exact) == 2 * 2 * len(SCORES) * len(ALPHAS)
+    assert len(exact) == 2 * len(METHODS) * len(SCORES) * len(ALPHAS)
     wrong = outside(exact).select("clients", "method", "score", "alpha", "coverage", "coverage_se")
     assert wrong.rows() == []
 

@@ -24,7 +24,7 @@ class GenSettings:
     prototypes: tuple[int, ...] = (2, 5, 10, 20)  # M: how many a client sends
     shares: tuple[float, ...] = (0.01, 0.02, 0.04, 0.08, 0.10)  # p: of the candidate pairs
     linking: str = "node"
-    link_weight: float = 0.5  # of a generated edge in the model; a real one has 1
+    link_weight: float = 0.25  # of a generated edge in the model; a real one has 1
     vae: VaeSettings = field(default_factory=VaeSettings)
     link_hidden: int = 64
     link_latent: int = 16
