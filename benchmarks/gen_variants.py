@@ -10,6 +10,7 @@ was chosen. Needs FEDCOVER_DATA.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedcover.experiment.methods import METHODS, Setting
 from fedcover.experiment.run import plan_of, prepare
 from fedcover.federation import Federation, InProcess
 from fedcover.federation.ledger import Ledger
+from fedcover.neighbors.augment import append_rows
 from fedcover.neighbors.gen import generate
 from fedcover.neighbors.settings import GenSettings
 
@@ -34,6 +36,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "p = 0.01 of all pairs, weight 0.5": {"linking": "global", "link_weight": 0.5},
     "p = 0.01 of all pairs, weight 1": {"linking": "global", "link_weight": 1.0},
     "p = 0.1 of all pairs, weight 1": {"linking": "global", "link_weight": 1.0, "shares": (0.1,)},
+    "control: prototypes with shuffled words, weight 0.25": {"link_weight": 0.25, "shuffle": True},
+    "control: links at random, weight 0.25": {"link_weight": 0.25, "random": True},
     "low-degree nodes only, weight 0.5": {"link_weight": 0.5, "most_degree": 2},
     "one way, weight 0.5": {"link_weight": 0.5, "one_way": True},
     "twice the VGAE's rounds, weight 0.5": {"link_weight": 0.5, "link_rounds": 60},
@@ -61,7 +65,40 @@ def one_way(federation: Federation) -> Federation:
     return replace(federation, clients=clients)
 
 
-def rows(graph_name: str, clients: int, seeds: int, rounds: int) -> pl.DataFrame:
+def shuffled(federation: Federation, seed: int) -> Federation:
+    """The prototypes' features in another order of columns: as many words, but not theirs."""
+    clients = []
+    for number, client in enumerate(federation.clients):
+        order = np.random.default_rng([seed, number]).permutation(client.x.shape[1])
+        generated = client.x[client.own :][:, order]
+        clients.append(replace(client, x=append_rows(client.x[: client.own], generated)))
+    return replace(federation, clients=clients)
+
+
+def relinked(federation: Federation, seed: int) -> Federation:
+    """The same number of links at every prototype, to nodes drawn at random."""
+    clients = []
+    for number, client in enumerate(federation.clients):
+        order = np.random.default_rng([seed, number]).permutation(client.own)
+        edges = client.edge_index.copy()
+        new = (edges >= client.own).any(axis=0)
+        local = edges[:, new]
+        edges[:, new] = np.where(
+            local < client.own, order[np.minimum(local, client.own - 1)], local
+        )
+        clients.append(replace(client, edge_index=edges))
+    return replace(federation, clients=clients)
+
+
+CHANGES: dict[str, Callable[[Federation, Any], Federation]] = {
+    "most_degree": only_low_degree,
+    "one_way": lambda federation, _: one_way(federation),
+    "shuffle": lambda federation, _: shuffled(federation, federation.seed),
+    "random": lambda federation, _: relinked(federation, federation.seed),
+}
+
+
+def rows(graph_name: str, clients: int, seeds: int, rounds: int, only: str) -> pl.DataFrame:
     graph = fedcover.load(graph_name)
     config = fedcover.Config(
         clients=clients, seeds=seeds, rounds=rounds, scores=("aps-det", "aps", "lac"), resplits=50
@@ -88,7 +125,9 @@ def rows(graph_name: str, clients: int, seeds: int, rounds: int) -> pl.DataFrame
     judge("restored", METHODS["restored"].prepare(repetitions, setting))
     made: dict[str, Any] = {}
     for name, changes in VARIANTS.items():
-        inner = {k: v for k, v in changes.items() if k not in ("most_degree", "one_way")}
+        if only not in name:
+            continue
+        inner = {k: v for k, v in changes.items() if k not in CHANGES}
         settings = replace(FEW, **inner)
         key = str(settings.link_plan)
         if key not in made:
@@ -96,10 +135,8 @@ def rows(graph_name: str, clients: int, seeds: int, rounds: int) -> pl.DataFrame
         augmented = [
             replace(one, settings=settings).augmented(5, settings.shares[0]) for one in made[key]
         ]
-        if "most_degree" in changes:
-            augmented = [only_low_degree(f, changes["most_degree"]) for f in augmented]
-        if "one_way" in changes:
-            augmented = [one_way(f) for f in augmented]
+        for change in changes.keys() & CHANGES.keys():
+            augmented = [CHANGES[change](f, changes[change]) for f in augmented]
         judge(name, [replace(b, federation=f) for b, f in zip(bare, augmented, strict=True)])
     return pl.DataFrame(found).select(
         "variant", "graph", "K", "loss", "score", "alpha", "set_size", "accuracy"
@@ -112,12 +149,13 @@ def main() -> None:
     options.add_argument("--clients", default="3,20")
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--rounds", type=int, default=100)
+    options.add_argument("--only", default="", help="variants whose name has this word")
     options.add_argument("--out")
     chosen = options.parse_args()
     tables = []
     for graph in chosen.graphs.split(","):
         for clients in map(int, chosen.clients.split(",")):
-            tables.append(rows(graph, clients, chosen.seeds, chosen.rounds))
+            tables.append(rows(graph, clients, chosen.seeds, chosen.rounds, chosen.only))
             if chosen.out:
                 pl.concat(tables).write_csv(chosen.out)
             show(tables[-1], f"{graph}, K = {clients}")

@@ -174,6 +174,41 @@ def test_the_paper_preset_says_that_it_has_no_guarantee(fedcover, here):
     assert set(pl.read_csv(here / "r/results.csv")["score"]) == {"aps-det"}
 
 
+def test_gen_chooses_on_validation_nodes_and_its_prototypes_can_be_private(fedcover, here):
+    own_graph(here / "large", nodes_csv(120))
+    options = [
+        *QUICK,
+        "--methods",
+        "fed,gen,restored",
+        "--prototypes",
+        "1,2",
+        "--shares",
+        "0.1,0.5",
+    ]
+    status, out, err = fedcover("run", "large", *options, "--epsilon", "25", "--out", "r")
+    assert status == 0
+    assert "of the distance from fed to restored, gen closes" in out
+    assert "the prototypes are covered by it" in " ".join(out.split())
+    assert "the noise on the VAE's" in err
+    info = json.loads((here / "r/run.json").read_text())
+    assert info["privacy"]["covered"] is True
+    assert 24 < info["privacy"]["epsilon"] <= 25
+    assert info["privacy"]["delta"] == 1e-5
+    chosen = info["chosen_on_validation"]["gen"]
+    assert len(chosen["grid"]) == 2  # seeds
+    assert [cell["prototypes"] for cell in chosen["grid"][0]] == [1, 1, 2, 2]
+    assert set(info["bytes_by_kind"]) == {"fed", "gen"}
+    assert {"prototypes", "VGAE weights", "weights"} <= set(info["bytes_by_kind"]["gen"][0])
+
+
+def test_a_client_too_small_for_epsilon_is_named(fedcover, here):
+    status, _, err = fedcover("run", "own", *QUICK, "--methods", "gen", "--epsilon", "0.1")
+    assert status == 1
+    assert "Client 0 has " in err
+    assert "too few for epsilon 0.1" in err
+    assert not (here / "runs").exists()
+
+
 def test_clients_from_the_graphs_own_column(fedcover, here):
     own_graph(here / "banks", nodes_csv(client=["p", "q", "r"] * 8))
     options = ["--partition", "given", "--seeds", "1", "--rounds", "2", "--alphas", "0.3"]

@@ -24,6 +24,9 @@ def shown(
     resplits=100,
     clients=3,
     width=110,
+    sizes=None,
+    epsilon=None,
+    privacy=None,
 ):
     """The summary of cells whose coverage, for two seeds and 100 re-splits, has the error 0.005."""
     numbers = {"coverage": coverage, "min_client_coverage": 0.8, "accuracy": 0.75}
@@ -32,7 +35,8 @@ def shown(
     results, groups = [], []
     for score, method, alpha, seed in product(scores, methods, alphas, range(seeds)):
         key = {"score": score, "quantile": quantile, "method": method, "alpha": alpha, "seed": seed}
-        results.append(key | numbers | {"set_size": 2.0 + seed})
+        size = sizes[method] if sizes else 2.0
+        results.append(key | numbers | {"set_size": size + seed})
         groups.append(key | spread)
     config = Config(
         methods=methods,
@@ -41,9 +45,10 @@ def shown(
         alphas=alphas,
         seeds=seeds,
         resplits=resplits,
+        epsilon=epsilon,
     )
     stream = io.StringIO()
-    info = {"graph": {"name": name}}
+    info = {"graph": {"name": name}, "privacy": privacy}
     finished = Run(config, pl.DataFrame(results), pl.DataFrame(groups), pl.DataFrame(), info)
     display.summary(Console(file=stream, width=width), finished)
     return stream.getvalue()
@@ -163,3 +168,28 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch, capsys, done):
     assert out == ""
     assert "train fed" in err
     assert f"{done}/3" in err
+
+
+def test_the_share_of_the_distance_that_gen_closes():
+    text = shown(
+        0.9, methods=("fed", "gen", "restored"), sizes={"fed": 3, "gen": 2.5, "restored": 1}
+    )
+    (row,) = [line.split() for line in text.splitlines() if line.split()[-1:] == ["25%"]]
+    assert row == ["lac", "exact", "25%"]
+    assert "restored is a simulation" in text
+    text = shown(
+        0.9, methods=("fed", "gen", "restored"), sizes={"fed": 2, "gen": 1.5, "restored": 2}
+    )
+    assert ["lac", "exact", "–"] in [line.split() for line in text.splitlines()]
+    assert "closes" not in shown(0.9, methods=("fed", "gen"))
+
+
+def test_what_privacy_covers_is_said():
+    spent = {"epsilon": 1.98, "delta": 1e-5, "covered": True}
+    text = " ".join(shown(0.9, methods=("gen",), epsilon=2.0, privacy=spent).split())
+    assert "epsilon = 1.98 at delta = 1e-05" in text
+    assert "the prototypes are covered by it. Weights of the GNN and the VGAE are not." in text
+    spent["covered"] = False
+    text = " ".join(shown(0.9, methods=("gen",), epsilon=2.0, privacy=spent).split())
+    assert "made from real nodes, are NOT covered by it" in text
+    assert "Differential privacy" not in shown(0.9, methods=("gen",))

@@ -109,7 +109,7 @@ def summary(console: Console, finished: Run) -> None:
 def _closed(shares: pl.DataFrame, config: Config) -> Table:
     """What part of the distance from fed to restored gen closes."""
     table = Table(
-        title="of the way from fed to restored, gen closes",
+        title="of the distance from fed to restored, gen closes (–: there is none)",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
@@ -118,7 +118,7 @@ def _closed(shares: pl.DataFrame, config: Config) -> Table:
     for alpha in config.alphas:
         table.add_column(f"{1 - alpha:.4g}", justify="right", no_wrap=True)
     for (score, rule), cells in shares.group_by("score", "quantile", maintain_order=True):
-        closed = ["no way" if share is None else f"{share:.0%}" for share in cells["closed"]]
+        closed = ["–" if share is None else f"{share:.0%}" for share in cells["closed"]]
         table.add_row(str(score), str(rule), *closed)
     return table
 

@@ -40,6 +40,8 @@ def choose(
             ]
         federation = one.augmented(prototypes, share)
         notes = [_silence(one.silent, gen.vae.min_cluster)] if one.silent else []
+        if one.noise:
+            notes.append(f"gen: {one.noise}")
         results.append(replace(prepared, federation=federation, chosen=chosen, notes=notes))
     return results
 

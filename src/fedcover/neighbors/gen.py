@@ -28,6 +28,7 @@ from fedcover.neighbors.links import choose_links
 from fedcover.neighbors.prototypes import client_prototypes
 from fedcover.neighbors.settings import GenSettings
 from fedcover.privacy import Privacy
+from fedcover.privacy.dp_vae import noise_note
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Generated:
     received: dict[int, list[Received]]
     settings: GenSettings
     silent: list[int]  # clients that sent nothing, since they have too few training nodes
+    noise: str | None = None  # what there is to say about privacy's noise
 
     def augmented(self, prototypes: int, share: float) -> Federation:
         """The federation over the augmented graphs for one M and one p."""
@@ -87,8 +89,10 @@ def generate(
             for client, got, outputs in zip(federation.clients, exchange, model.logits, strict=True)
         ]
         received = {m: [client[m] for client in by_client] for m in settings.prototypes}
-        silent = _silent(federation, settings.vae.min_cluster)
-        results.append(Generated(federation, received, settings, silent))
+        silent, noise = _silent(federation, settings.vae.min_cluster), None
+        if privacy is not None and privacy.active:
+            silent, noise = [], noise_note(federation.clients, settings.vae, privacy)
+        results.append(Generated(federation, received, settings, silent, noise))
     return results
 
 
