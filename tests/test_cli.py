@@ -16,7 +16,7 @@ import pytest
 from fedcover import __version__, cli
 
 QUICK = ["--clients", "2", "--seeds", "2", "--rounds", "3", "--hidden", "4", "--resplits", "5"]
-FILES = ["groups.csv", "results.csv", "run.json", "sets.parquet"]
+FILES = ["groups.csv", "ledger.parquet", "results.csv", "run.json", "sets.parquet"]
 
 
 def nodes_csv(nodes=24, **columns):

@@ -49,7 +49,8 @@ def shown(
     )
     stream = io.StringIO()
     info = {"graph": {"name": name}, "privacy": privacy}
-    finished = Run(config, pl.DataFrame(results), pl.DataFrame(groups), pl.DataFrame(), info)
+    tables = (pl.DataFrame(results), pl.DataFrame(groups), pl.DataFrame(), pl.DataFrame())
+    finished = Run(config, *tables, info)
     display.summary(Console(file=stream, width=width), finished)
     return stream.getvalue()
 

@@ -38,6 +38,32 @@ def prepare(quick):
     return prepare
 
 
+def test_a_seed_sends_the_same_whatever_other_seeds_are_run(toy, quick):
+    """At one seed two shares give the same links, at the other they do not."""
+    gen = GenSettings(
+        prototypes=(4,),
+        shares=(0.2, 0.3),  # of 8 prototypes: 2 links a node both times; of 6: 1 and 2
+        vae=VaeSettings(epochs=5, min_cluster=1),
+        link_rounds=2,
+        screening=2,
+    )
+    config: Config = quick(gen=gen)
+    setting = Setting(config, InProcess(), plan_of(config, 3, METHODS["gen"]), lambda *_: None)
+
+    def repetition(seed, **options):
+        cut = partition(toy, 3, "random", seed=seed)
+        roles = split(cut.client, np.random.default_rng(seed), **options)
+        return Repetition(toy, cut, roles, seed)
+
+    # With three training nodes a client cannot send four prototypes.
+    both = [repetition(5, train=0.2), repetition(6, train=0.1)]
+    together = METHODS["gen"].prepare(both, setting)
+    apart = [METHODS["gen"].prepare([one], setting)[0] for one in both]
+    assert [one.ledger.entries for one in together] == [one.ledger.entries for one in apart]
+    spent = [one.ledger.totals()["weights, choice of M and p"]["up"] for one in together]
+    assert spent[1] == 2 * spent[0]
+
+
 def edges_of(parts):
     """The edges of client graphs in the whole graph's numbers."""
     return [pair for part in parts for pair in part.nodes[part.edge_index].T.tolist()]
@@ -154,6 +180,8 @@ def test_gens_messages_are_on_the_ledger(repetition, prepare):
         "prototypes",
         "VGAE weights",
         "weights, choice of M and p",
+        "training nodes, choice of M and p",
+        "chosen M and p",
         "validation loss, choice of M and p",
     }
     rows = [e for e in prepared.ledger if e.kind == "prototypes" and e.direction == "up"]

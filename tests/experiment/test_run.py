@@ -15,6 +15,7 @@ dataset, clients, partition, method, model, score, quantile, alpha, seed, n_cali
 q_hat, coverage, set_size, singleton_rate, empty_rate, min_client_coverage, class_coverage_gap,
 accuracy, train_seconds
 """
+LEDGER = "method, seed, kind, direction, client, round, rounds, shape, bytes"
 SETS = "method, score, quantile, alpha, seed, node, client, label, set, size, covered"
 
 
@@ -30,6 +31,7 @@ def untimed(finished):
 def test_columns_are_the_contracts_in_order(finished):
     assert ", ".join(finished.results.columns) == " ".join(RESULTS.split())
     assert ", ".join(finished.sets.columns) == SETS
+    assert ", ".join(finished.ledger.columns) == LEDGER
     assert finished.sets.schema["set"] == pl.List(pl.String)
 
 
@@ -159,6 +161,31 @@ def test_the_info_can_rebuild_the_run(finished):
     assert "weights" not in info["bytes_by_kind"]["loc"][0]
     assert info["bytes_by_kind"]["fed"][0]["weights"]["up"] > 0
     assert {len(chosen["temperature"]) for chosen in info["chosen_on_validation"].values()} == {2}
+
+
+def test_the_ledger_adds_up_to_the_bytes_by_kind(finished):
+    keys = ("method", "seed", "kind", "direction")
+    spent = finished.ledger.group_by(keys).agg((pl.col("bytes") * pl.col("rounds")).sum())
+    from_info = {
+        (method, seed, kind, direction, count)
+        for method, seeds in finished.info["bytes_by_kind"].items()
+        for seed, kinds in zip(finished.info["seeds"], seeds, strict=True)
+        for kind, sent in kinds.items()
+        for direction, count in sent.items()
+        if count
+    }
+    assert set(spent.filter(pl.col("bytes") > 0).rows()) == from_info
+    assert finished.ledger["method"].unique(maintain_order=True).to_list() == ["loc", "fed"]
+
+
+def test_the_ledger_calls_clients_by_their_names_and_the_centre_sends_nothing(make_toy, quick):
+    named = make_toy(client=np.arange(120) % 2, client_names=["north", "south"])
+    settings = {"partition": "given", "clients": 2, "scores": ("lac",), "seeds": 1}
+    sent = run(named, quick(**settings, methods=("fed",))).ledger
+    assert set(sent["client"]) == {"north", "south"}
+    nothing = run(named, quick(**settings, methods=("central",))).ledger
+    assert nothing.is_empty()
+    assert nothing.schema == sent.schema
 
 
 def test_progress_counts_every_stage_to_its_end(toy, quick):

@@ -9,7 +9,7 @@ import pytest
 from fedcover import DataError, UsageError
 from fedcover.experiment.store import check_target, holds_run, write_run
 
-FILES = ["groups.csv", "results.csv", "run.json", "sets.parquet"]
+FILES = ["groups.csv", "ledger.parquet", "results.csv", "run.json", "sets.parquet"]
 
 
 def write(folder, **changes):
@@ -17,6 +17,7 @@ def write(folder, **changes):
         "results": pl.DataFrame({"q_hat": [float("inf"), 0.1]}),
         "groups": pl.DataFrame({"kind": ["all"]}),
         "sets": pl.DataFrame({"set": [["a", "b"], []]}),
+        "ledger": pl.DataFrame({"shape": [[256], [2, 3]]}),
         "info": {"fedcover": "1.0"},
     }
     return write_run(folder, **(tables | changes))
@@ -33,6 +34,7 @@ def test_a_run_folder_holds_the_contracts_files_and_nothing_stands_beside_it(tmp
     assert listing(folder.parent) == ["run"]
     assert (folder / "results.csv").read_text() == "q_hat\ninf\n0.1\n"
     assert pl.read_parquet(folder / "sets.parquet")["set"].to_list() == [["a", "b"], []]
+    assert pl.read_parquet(folder / "ledger.parquet")["shape"].to_list() == [[256], [2, 3]]
     assert folder.stat().st_mode & 0o755 == 0o755  # not the private mode of a temporary folder
 
 

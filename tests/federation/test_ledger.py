@@ -6,7 +6,7 @@ from fedcover.federation.ledger import Ledger
 from fedcover.models import initial_weights
 
 
-def test_training_sends_weights_both_ways_and_one_loss_up():
+def test_training_sends_weights_both_ways_and_counts_and_losses_up():
     weights = initial_weights("gcn", 5, 4, 3, np.random.default_rng(0))
     ledger = Ledger()
     ledger.record_training(weights, clients=2, rounds=3, average=True)
@@ -14,11 +14,20 @@ def test_training_sends_weights_both_ways_and_one_loss_up():
     expected = 2 * 3 * parameters * torch.float32.itemsize
     assert ledger.totals() == {
         "weights": {"up": expected, "down": expected},
+        "training nodes": {"up": 2 * 8, "down": 0},  # once, not in each round
         "validation loss": {"up": 2 * 3 * 16, "down": 0},
     }
     alone = Ledger()
     alone.record_training(weights, clients=2, rounds=3, average=False)
     assert list(alone.totals()) == ["validation loss"]
+
+
+def test_what_the_server_concludes_reaches_every_client_once():
+    ledger = Ledger()
+    ledger.announce("thresholds", np.zeros(5, np.float32), clients=3)
+    assert [(e.client, e.direction, e.shape, e.bytes, e.rounds) for e in ledger] == [
+        (k, "down", (5,), 20, 1) for k in range(3)
+    ]
 
 
 def test_the_exact_quantile_is_four_rounds_of_counts():

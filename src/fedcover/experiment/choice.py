@@ -38,6 +38,8 @@ def choose(
                 {"prototypes": m, "share": p, "valid_loss": _loss(loss)}
                 for (m, p), loss in zip(cells, own_losses, strict=True)
             ]
+            cell = np.array([prototypes, share])
+            prepared.ledger.announce("chosen M and p", cell, len(prepared.parts))
         federation = one.augmented(prototypes, share)
         notes = [_silence(one.silent, gen.vae.min_cluster)] if one.silent else []
         if one.noise:
@@ -54,26 +56,31 @@ def _grid(
 ) -> NDArray[np.float64]:
     """The validation loss of each seed (rows) and cell (columns) after a short training.
 
-    Shares that round to the same number of links give the same graphs, which are trained once.
+    Shares that round to the same number of links give the same graphs, which are trained once;
+    a seed's ledger counts them once even if they are trained again for another seed's sake.
     """
     rounds = min(setting.config.gen.screening, setting.plan.rounds)
     plan = replace(setting.plan, rounds=rounds)
-    seen: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    seen: dict[tuple[tuple[int, ...], ...], NDArray[np.float64]] = {}
+    counted: list[set[tuple[int, ...]]] = [set() for _ in bare]
     columns = []
     for done, (prototypes, share) in enumerate(cells):
         federations = [one.augmented(prototypes, share) for one in generated]
-        key = (prototypes, *(c.edge_index.shape[1] for f in federations for c in f.clients))
+        keys = [(prototypes, *(c.edge_index.shape[1] for c in f.clients)) for f in federations]
+        key = tuple(keys)
         if key not in seen:
             trained = setting.engine.train(federations, plan)
             seen[key] = np.array([model.valid_loss[model.best_round] for model in trained])
-            for model, prepared in zip(trained, bare, strict=True):
-                prepared.ledger.record_training(
-                    model.weights[0],
-                    len(model.weights),
-                    rounds,
-                    average=True,
-                    purpose=", choice of M and p",
-                )
+            for model, prepared, own, known in zip(trained, bare, keys, counted, strict=True):
+                if own not in known:
+                    prepared.ledger.record_training(
+                        model.weights[0],
+                        len(model.weights),
+                        rounds,
+                        average=True,
+                        purpose=", choice of M and p",
+                    )
+                    known.add(own)
         columns.append(seen[key])
         setting.report("choice gen", done + 1, len(cells))
     return np.stack(columns, axis=1)

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedcover.experiment.methods import Repetition
+from fedcover.federation.ledger import Ledger
 
 KEY = ("method", "score", "quantile", "alpha", "seed")
 
@@ -51,10 +52,33 @@ GROUPS: dict[str, Any] = {
     "set_size_sd": pl.Float64,
 }
 
+LEDGER: dict[str, Any] = {
+    "method": pl.String,
+    "seed": pl.Int64,
+    "kind": pl.String,
+    "direction": pl.String,
+    "client": pl.String,
+    "round": pl.Int64,
+    "rounds": pl.Int64,
+    "shape": pl.List(pl.Int64),
+    "bytes": pl.Int64,
+}
+
 
 def frame(rows: Iterable[Mapping[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:
     """Rows as a table with exactly these columns."""
     return pl.DataFrame([dict(row) for row in rows], schema=schema)
+
+
+def ledger_frame(method: str, repetition: Repetition, ledger: Ledger) -> pl.DataFrame:
+    """One row an array that travelled in one round, or alike in several, at one client."""
+    names = repetition.partition.names
+    rows = [
+        (method, repetition.seed, e.kind, e.direction, names[e.client], e.round, e.rounds)
+        + (list(e.shape), e.bytes)
+        for e in ledger
+    ]
+    return pl.DataFrame(rows, schema=LEDGER, orient="row")
 
 
 def sets_frame(

@@ -19,10 +19,11 @@ from torch_geometric.data import Data
 from fedcover import __version__
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
-from fedcover.experiment.frames import GROUPS, KEY, RESULTS, frame
+from fedcover.experiment.frames import GROUPS, KEY, LEDGER, RESULTS, frame, ledger_frame
 from fedcover.experiment.methods import METHODS, Method, Prepared, Progress, Repetition, Setting
 from fedcover.experiment.store import write_run
 from fedcover.federation import Engine, InProcess, Plan, Trained
+from fedcover.federation.ledger import Ledger
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import partition
 from fedcover.graphs.splits import split
@@ -48,6 +49,7 @@ class Run:
     results: pl.DataFrame  # one row for each method, score, quantile, alpha, seed
     groups: pl.DataFrame  # the same by client, class, degree, position, set size
     sets: pl.DataFrame  # one row for each test node besides
+    ledger: pl.DataFrame  # one row for each array that would cross a network
     info: dict[str, Any]  # what run.json holds
 
     def save(self, folder: str | Path) -> Path:
@@ -57,6 +59,7 @@ class Run:
             results=self.results,
             groups=self.groups,
             sets=self.sets,
+            ledger=self.ledger,
             info=self.info,
         )
 
@@ -100,6 +103,7 @@ def run(
                 model.weights[0], len(model.weights), config.rounds, method.average
             )
             evaluation = judge.evaluate(one.logits(model), one.ledger)
+            _announce(one.ledger, config, model, evaluation)
             book.enter(name, judge.repetition, one, model, evaluation)
         report(f"calibrate {name}", config.seeds, config.seeds)
         clock.stop(f"calibrate {name}")
@@ -118,7 +122,20 @@ def run(
         "hardware": _hardware(),
     }
     sets = pl.concat(book.sets).select(*KEY, pl.exclude(KEY))
-    return Run(config, frame(book.results, RESULTS), frame(book.groups, GROUPS), sets, info)
+    results, groups = frame(book.results, RESULTS), frame(book.groups, GROUPS)
+    return Run(config, results, groups, sets, pl.concat(book.ledgers), info)
+
+
+def _announce(ledger: Ledger, config: Config, model: Trained, evaluation: Evaluation) -> None:
+    """The server's conclusions, which clients need to make their sets (design, section 5)."""
+    clients = len(model.weights)
+    ledger.announce("best round", np.array([model.best_round]), clients)
+    if config.temperature != "none":
+        ledger.announce("fitted temperature", np.array([evaluation.temperature]), clients)
+    if evaluation.raps:
+        ledger.announce("chosen raps constants", np.array(evaluation.raps, np.float64), clients)
+    q_hats = np.array([row["q_hat"] for row in evaluation.results], np.float32)
+    ledger.announce("thresholds", q_hats, clients)
 
 
 class _Book:
@@ -130,6 +147,7 @@ class _Book:
         self.results: list[dict[str, Any]] = []
         self.groups: list[dict[str, Any]] = []
         self.sets: list[pl.DataFrame] = []
+        self.ledgers = [pl.DataFrame(schema=LEDGER)]
         self.chosen: dict[str, dict[str, list[Any]]] = {}  # by method, then one value a seed
         self.sent: dict[str, list[dict[str, dict[str, int]]]] = {}
         self._notes: dict[str, dict[int, None]] = {}  # to their seeds
@@ -162,6 +180,7 @@ class _Book:
             self.chosen.setdefault(method, {}).setdefault(choice, []).append(value)
         if METHODS[method].federated:
             self.sent.setdefault(method, []).append(prepared.ledger.totals())
+            self.ledgers.append(ledger_frame(method, repetition, prepared.ledger))
         for note in [*prepared.notes, *evaluation.notes]:
             self._notes.setdefault(note, {})[repetition.seed] = None
 

@@ -15,7 +15,7 @@ import polars as pl
 from fedcover.errors import DataError, UsageError
 
 MARK = "run.json"
-FILES = ("results.csv", "groups.csv", "sets.parquet", MARK, "report.html")
+FILES = ("results.csv", "groups.csv", "sets.parquet", "ledger.parquet", MARK, "report.html")
 FOLDERS = ("model",)
 
 
@@ -79,6 +79,7 @@ def write_run(
     results: pl.DataFrame,
     groups: pl.DataFrame,
     sets: pl.DataFrame,
+    ledger: pl.DataFrame,
     info: dict[str, Any],
 ) -> Path:
     """Write all files beside the folder, then put them in its place.
@@ -98,6 +99,7 @@ def write_run(
         results.write_csv(fresh / "results.csv")
         groups.write_csv(fresh / "groups.csv")
         sets.write_parquet(fresh / "sets.parquet")
+        ledger.write_parquet(fresh / "ledger.parquet")
         (fresh / MARK).write_text(json.dumps(_plain(info), indent=2) + "\n")
         if folder.exists():
             folder.rename(earlier)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from fedcover.conformal.protocol import Direction, Listener, Message
 from fedcover.models import Weights
@@ -49,24 +52,35 @@ class Ledger:
         self.entries.append(Entry(kind, direction, client, round_, shape, bytes_, rounds))
 
     def record_weights(self, kind: str, weights: Weights, clients: int, rounds: int) -> None:
-        """A model that goes down to every client and comes back in each round."""
+        """A model that leaves every client and comes back averaged in each round.
+
+        The initial weights follow from the seed, which all know; they are not sent.
+        """
         for client in range(clients):
             for tensor in weights.tensors():
                 shape, size = tuple(tensor.shape), tensor.numel() * tensor.element_size()
-                self.record(kind, "down", client, 0, shape, size, rounds)
                 self.record(kind, "up", client, 0, shape, size, rounds)
+                self.record(kind, "down", client, 0, shape, size, rounds)
 
     def record_training(
         self, weights: Weights, clients: int, rounds: int, average: bool, purpose: str = ""
     ) -> None:
-        """FedAvg's messages: weights down and up each round, and each client's validation loss.
+        """FedAvg's messages: weights up and down each round, and each client's validation loss.
 
-        Without averaging only the losses are sent: they choose the common best round.
+        A client's weight in the average, its number of training nodes, goes up once. Without
+        averaging only the losses (sum and number) are sent: they choose the common best round.
         """
         if average:
             self.record_weights(f"weights{purpose}", weights, clients, rounds)
         for client in range(clients):
+            if average:
+                self.record(f"training nodes{purpose}", "up", client, 0, (1,), 8)
             self.record(f"validation loss{purpose}", "up", client, 0, (2,), 16, rounds)
+
+    def announce(self, kind: str, value: NDArray[Any], clients: int) -> None:
+        """What the server has concluded goes down to every client, once."""
+        for client in range(clients):
+            self.record(kind, "down", client, 0, value.shape, value.nbytes)
 
     def listener(self) -> Listener:
         """For :func:`fedcover.conformal.converse`: its messages, numbered by round."""
