@@ -17,7 +17,7 @@ import pytest
 
 import fedcover.conformal
 from fedcover.cli import main
-from fedcover.experiment.frames import GROUPS, RESULTS
+from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -129,7 +129,14 @@ def test_the_pages_are_there_and_hold_code_that_runs():
         page.stem: sum(block.language in ("python", "console") for block in blocks(page))
         for page in PAGES
     }
-    assert {"guarantee", "conformal-alone", "own-graph", "results", "engine"} <= set(counts)
+    assert {
+        "guarantee",
+        "conformal-alone",
+        "own-graph",
+        "results",
+        "engine",
+        "communication",
+    } <= set(counts)
     assert all(counts.values()), counts
 
 
@@ -149,7 +156,12 @@ def first_cells(text: str, heading: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("file", "columns"), [("results.csv", list(RESULTS)), ("groups.csv", list(GROUPS))]
+    ("file", "columns"),
+    [
+        ("results.csv", list(RESULTS)),
+        ("groups.csv", list(GROUPS)),
+        ("ledger.parquet", list(LEDGER)),
+    ],
 )
 def test_every_column_is_explained_in_its_order(file, columns):
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")

@@ -73,9 +73,9 @@ def frame(rows: Iterable[Mapping[str, Any]], schema: dict[str, Any]) -> pl.DataF
 def ledger_frame(method: str, repetition: Repetition, ledger: Ledger) -> pl.DataFrame:
     """One row an array that travelled in one round, or alike in several, at one client."""
     names = repetition.partition.names
+    key = (method, repetition.seed)
     rows = [
-        (method, repetition.seed, e.kind, e.direction, names[e.client], e.round, e.rounds)
-        + (list(e.shape), e.bytes)
+        (*key, e.kind, e.direction, names[e.client], e.round, e.rounds, list(e.shape), e.bytes)
         for e in ledger
     ]
     return pl.DataFrame(rows, schema=LEDGER, orient="row")
