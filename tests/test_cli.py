@@ -88,7 +88,7 @@ def test_run_writes_the_folder_and_shows_a_table(fedcover, here):
     for word in ("aps", "raps", "lac", "exact", "loc", "fed", "central", "0.95", "0.9", "0.8"):
         assert f" {word} " in out
     assert "mean over seeds and 5 calibration/test re-splits" in out
-    assert "deep/result: results.csv, groups.csv, sets.parquet, run.json" in out
+    assert "deep/result: results.csv, groups.csv, sets.parquet, ledger.parquet, run.json" in out
     stages = ["partition: 2 of 2"]
     for method in ("loc", "fed", "central"):
         stages += [f"train {method}: 3 of 3", f"calibrate {method}: 2 of 2"]
@@ -336,7 +336,7 @@ BAD_USAGE = {
     "alphas empty": ("run own --alphas=", "--alphas is ''; give numbers separated by"),
     "alphas comma": ("run own --alphas 0.1,,0.2", "--alphas is '0.1,,0.2'; give numbers"),
     "method": ("run own --methods loc,gem", "methods has 'gem'; it must be one of loc, fed"),
-    "epsilon": ("run own --epsilon 0", "epsilon is 0; it must be a positive number, or inf"),
+    "epsilon": ("run own --epsilon 0", "epsilon is 0; it must lie between 0.1 and 100, or"),
     "epsilon word": ("run own --epsilon low", "Invalid value for '--epsilon'"),
     "shares": ("run own --shares 0.1,2", "shares has 2; every share must be above 0 and at most"),
     "shares word": ("run own --shares a", "--shares is 'a'; give numbers separated by"),

@@ -155,6 +155,10 @@ def run(
         float | None,
         typer.Option(help="Gen: differential privacy of the prototypes; inf for none."),
     ] = None,
+    noise: Annotated[
+        float | None,
+        typer.Option(help="Gen: the noise multiplier, in place of epsilon."),
+    ] = None,
     dp_prototypes: Annotated[
         str | None,
         typer.Option(help="Gen: prior, or reconstructions (the paper's; not covered by epsilon)."),
@@ -197,6 +201,7 @@ def run(
         resplits=resplits,
         empty_sets=False if no_empty_sets else None,
         epsilon=epsilon,
+        noise=noise,
         dp_prototypes=dp_prototypes,
         gen_prototypes=_whole_numbers("prototypes", prototypes),
         gen_shares=_numbers("shares", shares),
@@ -222,7 +227,8 @@ def run(
     if not quiet:
         display.summary(display.console(), finished)
         seconds = time.perf_counter() - began
-        print(f"\n{folder}: results.csv, groups.csv, sets.parquet, run.json ({seconds:.1f} s)")
+        files = "results.csv, groups.csv, sets.parquet, ledger.parquet, run.json"
+        print(f"\n{folder}: {files} ({seconds:.1f} s)")
 
 
 @data_app.command("list")

@@ -75,7 +75,8 @@ def summary(console: Console, finished: Run) -> None:
     config = finished.config
     rows = summarise(finished.results, finished.groups, config.resplits)
     clients = _count(finished.results["clients"][0], "client")
-    title = f"{finished.info['graph']['name']}, {clients}, {config.model}"
+    models = ", ".join(dict.fromkeys(METHODS[m].model or config.model for m in config.methods))
+    title = f"{finished.info['graph']['name']}, {clients}, {models}"
     # A Text is printed as it stands: no markup and no emoji code in a graph's name is obeyed.
     console.print(Text(f"{title}: labels in a set, and their coverage", style="table.title"))
     tables = _fitting(console, rows, config)
@@ -101,15 +102,44 @@ def summary(console: Console, finished: Run) -> None:
     console.print("\n".join(lines), highlight=False)
     if {"fed", "gen", "restored"} <= set(config.methods):
         console.print()
-        console.print(_closed(closed_share(rows), config), soft_wrap=True)
-    if config.epsilon is not None and "gen" in config.methods:
+        console.print(_closed(closed_share(finished.results), config), soft_wrap=True)
+    if grids := finished.info.get("chosen_on_validation", {}).get("gen", {}).get("grid"):
+        console.print()
+        console.print(_grid(grids), soft_wrap=True)
+    if finished.info.get("privacy"):
         console.print(_privacy_sentence(finished.info["privacy"]), highlight=False)
+
+
+def _grid(grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
+    """Gen's validation loss over M and p, and how many seeds chose each cell."""
+    cells = pl.DataFrame(
+        [cell | {"seed": seed} for seed, grid in enumerate(grids) for cell in grid]
+    ).with_columns(pl.col("valid_loss").cast(pl.Float64))
+    best = cells.group_by("seed", maintain_order=True).agg(pl.all().sort_by("valid_loss").first())
+    shares = cells["share"].unique(maintain_order=True)
+    table = Table(
+        title="gen: validation loss by M and p, and in brackets the seeds that chose the cell",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("M", justify="right", no_wrap=True)
+    for share in shares:
+        table.add_column(f"p = {share:g}", justify="right", no_wrap=True)
+    for (m,), row in cells.group_by(["prototypes"], maintain_order=True):
+        texts = []
+        for share in shares:
+            losses = row.filter(share=share)["valid_loss"].drop_nulls().to_list()
+            chosen = len(best.filter(prototypes=m, share=share))
+            shown = f"{sum(losses) / len(losses):.3f}" if losses else "–"
+            texts.append(f"{shown} ({chosen})" if chosen else f"{shown}    ")
+        table.add_row(str(m), *texts)
+    return table
 
 
 def _closed(shares: pl.DataFrame, config: Config) -> Table:
     """What part of the distance from fed to restored gen closes."""
     table = Table(
-        title="of the distance from fed to restored, gen closes (–: there is none)",
+        title="of the distance from fed to restored, gen closes (–: hardly any)",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )

@@ -16,7 +16,10 @@ REFUSED = [
         {"epsilon": 0},
         "epsilon is 0; it must be a positive number, or inf for no differential privacy.",
     ),
-    ({"epsilon": float("nan")}, "epsilon is nan; it must be a positive number, or inf for no"),
+    (
+        {"epsilon": float("nan")},
+        "epsilon is nan; it must lie between 0.1 and 100, or be inf for no",
+    ),
     (
         {"dp_prototypes": "posterior"},
         "dp_prototypes has 'posterior'; it must be one of prior, recon",
@@ -123,6 +126,7 @@ def test_a_change_of_gens_settings_keeps_the_presets_others():
 def test_an_infinite_epsilon_means_no_differential_privacy():
     assert Config(epsilon=INF).privacy is None
     assert Config(epsilon=2.0).privacy.epsilon == 2.0
+    assert Config(noise=2.0).privacy.noise_multiplier == 2.0
     assert Config(epsilon=2.0, dp_prototypes="reconstructions").privacy.covered is False
 
 

@@ -1,5 +1,7 @@
 """Merging by hand, the rules for every clustering, and prototypes of planted clusters."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from fedcover.errors import UsageError
 from fedcover.federation import Client
 from fedcover.models.vae import VaeSettings
-from fedcover.neighbors.prototypes import client_prototypes, cluster, means, merge_small
+from fedcover.neighbors.prototypes import _centres, client_prototypes, cluster, means, merge_small
 from fedcover.privacy import Privacy
 
 
@@ -148,3 +150,24 @@ def test_infinite_epsilon_is_no_privacy():
     )
     for m in plain[0]:
         np.testing.assert_array_equal(plain[0][m], infinite[0][m])
+
+
+def test_prototypes_of_different_m_are_unions_so_that_no_difference_is_a_node():
+    """Were each M clustered by itself, two clusters could differ by one node, and so reveal it."""
+    rng = np.random.default_rng(2)
+    points = rng.normal(size=(60, 7)).astype(np.float32)
+    settings = VaeSettings(min_cluster=5)
+    found = _centres(points, (2, 5, 10), settings, (0, 0))
+    assert list(found) == [10, 5, 2]
+    assert [len(found[m]) for m in (2, 5)] == [2, 5]
+    finest, sizes = cluster(points, 10, 5, np.random.default_rng([0, 0, 0xC105]))
+    np.testing.assert_array_equal(found[10], finest)
+    assert len(finest) <= 10
+    for m in (2, 5):
+        for centre in found[m]:
+            unions = (
+                np.average(finest[list(chosen)], axis=0, weights=sizes[list(chosen)])
+                for count in range(1, len(finest) + 1)
+                for chosen in combinations(range(len(finest)), count)
+            )
+            assert any(np.allclose(centre, union, atol=1e-5) for union in unions)

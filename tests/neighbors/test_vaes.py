@@ -13,7 +13,7 @@ from fedcover.neighbors.vaes import (
     initial_weights_of,
     marginal_output,
     noise_of,
-    train_vaes,
+    trained_vaes,
     training_features,
     unit_of,
 )
@@ -39,6 +39,11 @@ def clients(request) -> list[Client]:
     ]
 
 
+def train_all(clients, keys, settings):
+    by_place = dict(trained_vaes(clients, keys, settings))
+    return [by_place[i] for i in range(len(clients))]
+
+
 KEYS = [(5, 0), (5, 1), (5, 2), (5, 3), (6, 0), (6, 1), (6, 2)]
 
 
@@ -61,7 +66,7 @@ def plain_training(client: Client, key: tuple[int, int], *, binary: bool) -> tor
 
 
 def test_the_stack_is_plain_training_of_each_client(clients):
-    trained = train_vaes(clients, KEYS, SETTINGS)
+    trained = train_all(clients, KEYS, SETTINGS)
     for i in (0, 1, 3, 4, 6):
         oracle = plain_training(clients[i], KEYS[i], binary=trained[i].binary).weights()
         for ours, theirs in zip(trained[i].weights, oracle, strict=True):
@@ -71,13 +76,13 @@ def test_the_stack_is_plain_training_of_each_client(clients):
 
 
 def test_a_client_does_not_depend_on_its_company(clients, monkeypatch):
-    together = train_vaes(clients, KEYS, SETTINGS)
+    together = train_all(clients, KEYS, SETTINGS)
     for i, client in enumerate(clients):
-        (alone,) = train_vaes([client], [KEYS[i]], SETTINGS)
+        (alone,) = train_all([client], [KEYS[i]], SETTINGS)
         for ours, theirs in zip(together[i].weights, alone.weights, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-4)
     monkeypatch.setattr(vaes, "BLOCK_WEIGHTS", 1)  # one client a block
-    apart = train_vaes(clients, KEYS, SETTINGS)
+    apart = train_all(clients, KEYS, SETTINGS)
     np.testing.assert_allclose(
         apart[1].reconstruct(clients[1].x), together[1].reconstruct(clients[1].x), atol=1e-3
     )
@@ -89,14 +94,14 @@ def test_only_training_nodes_are_seen(clients):
         x = client.x.toarray() if sp.issparse(client.x) else client.x.copy()
         x[client.valid] = 77.0
         changed.append(Client(x, client.edge_index, client.y, client.train, client.valid))
-    before, after = train_vaes(clients, KEYS, SETTINGS), train_vaes(changed, KEYS, SETTINGS)
+    before, after = train_all(clients, KEYS, SETTINGS), train_all(changed, KEYS, SETTINGS)
     for ours, theirs in zip(before, after, strict=True):
         assert torch.equal(ours.weights.output, theirs.weights.output)
 
 
 def test_the_key_is_the_randomness(clients):
-    once, again = (train_vaes(clients[:1], [(1, 2)], SETTINGS)[0] for _ in range(2))
-    other = train_vaes(clients[:1], [(2, 1)], SETTINGS)[0]
+    once, again = (train_all(clients[:1], [(1, 2)], SETTINGS)[0] for _ in range(2))
+    other = train_all(clients[:1], [(2, 1)], SETTINGS)[0]
     assert torch.equal(once.weights.output, again.weights.output)
     assert not torch.equal(once.weights.output, other.weights.output)
 
@@ -104,7 +109,7 @@ def test_the_key_is_the_randomness(clients):
 def test_binary_and_real_clients_may_stand_together():
     rng = np.random.default_rng(0)
     mixed = [make_client(rng, 20, binary=bool(i % 2), sparse=False) for i in range(4)]
-    trained = train_vaes(mixed, KEYS[:4], SETTINGS)
+    trained = train_all(mixed, KEYS[:4], SETTINGS)
     assert [vae.binary for vae in trained] == [False, True, False, True]
     probabilities = trained[1].decode(rng.normal(size=(50, SETTINGS.latent)))
     assert probabilities.dtype == np.float32
@@ -115,7 +120,7 @@ def test_real_features_may_have_any_unit():
     rng = np.random.default_rng(1)
     client = make_client(rng, 40, binary=False, sparse=False)
     scaled = Client(client.x * 1024, client.edge_index, client.y, client.train, client.valid)
-    one, two = (train_vaes([c], [(0, 0)], SETTINGS)[0] for c in (client, scaled))
+    one, two = (train_all([c], [(0, 0)], SETTINGS)[0] for c in (client, scaled))
     np.testing.assert_allclose(
         one.reconstruct(client.x) * 1024, two.reconstruct(scaled.x), rtol=1e-3, atol=1.0
     )
@@ -123,4 +128,4 @@ def test_real_features_may_have_any_unit():
 
 def test_every_client_needs_a_key(clients):
     with pytest.raises(UsageError, match="6 keys"):
-        train_vaes(clients, KEYS[:-1], SETTINGS)
+        train_all(clients, KEYS[:-1], SETTINGS)

@@ -103,12 +103,10 @@ def test_batches_without_a_node_are_steps_too(noisy):
     assert float(way.abs().max()) > 0
 
 
-def test_seeded_noise_repeats_and_secure_noise_does_not(noisy):
+def test_noise_repeats_with_its_key_alone(noisy):
     x = features(12)
     assert torch.equal(moved(x, noisy), moved(x, noisy))
     assert not torch.equal(moved(x, noisy), moved(x, noisy, key=(0, 1)))
-    secure = Privacy(epsilon=5, steps=3, secure=True)
-    assert not torch.equal(moved(x, secure), moved(x, secure))
 
 
 def test_the_start_is_public(noisy):

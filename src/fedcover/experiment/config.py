@@ -59,6 +59,7 @@ class Config:
     resplits: int = 100
     empty_sets: bool = True
     epsilon: float | None = None  # differential privacy of Gen's prototypes; None: none
+    noise: float | None = None  # its noise multiplier, in place of epsilon
     dp_prototypes: str = "prior"  # "reconstructions", the paper's, is not covered by epsilon
     gen: GenSettings = field(default_factory=GenSettings)
     neighgen: NeighGenSettings = field(default_factory=NeighGenSettings)
@@ -92,14 +93,19 @@ class Config:
             )
         if not (_is_number(self.lr) and 0 < self.lr < float("inf")):
             raise UsageError(f"lr is {_shown(self.lr)}; it must be a positive number.")
-        if self.epsilon is not None and not (_is_number(self.epsilon) and self.epsilon > 0):
-            raise UsageError(
-                f"epsilon is {_shown(self.epsilon)}; it must be a positive number, or inf for no "
-                "differential privacy."
-            )
+        for name in ("epsilon", "noise"):
+            value = getattr(self, name)
+            if value is not None and not _is_number(value):
+                raise UsageError(f"{name} is {value!r}; it must be a number.")
         if self.epsilon == float("inf"):
             object.__setattr__(self, "epsilon", None)
+        if self.epsilon is not None and self.noise is not None:
+            raise UsageError("epsilon and noise are both set; give one of them.")
         _known("dp_prototypes", (self.dp_prototypes,), PROTOTYPES)
+        if self.privacy is None and self.dp_prototypes != "prior":
+            raise UsageError(
+                f"dp_prototypes is {self.dp_prototypes!r}, which needs epsilon or noise."
+            )
         object.__setattr__(self, "gen", settings_from("gen", GenSettings, self.gen))
         neighgen = settings_from("neighgen", NeighGenSettings, self.neighgen)
         object.__setattr__(self, "neighgen", neighgen)
@@ -128,9 +134,9 @@ class Config:
     @property
     def privacy(self) -> Privacy | None:
         """How Gen's prototypes are protected."""
-        if self.epsilon is None:
+        if self.epsilon is None and self.noise is None:
             return None
-        return Privacy(epsilon=self.epsilon, prototypes=self.dp_prototypes)
+        return Privacy(epsilon=self.epsilon, noise=self.noise, prototypes=self.dp_prototypes)
 
     @property
     def seed_range(self) -> range:

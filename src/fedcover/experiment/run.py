@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -26,19 +27,10 @@ from fedcover.federation import Engine, InProcess, Plan, Trained
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import partition
-from fedcover.graphs.splits import split
+from fedcover.graphs.splits import Role, split
 from fedcover.graphs.statistics import describe
-
-PACKAGES = (
-    "numpy",
-    "scipy",
-    "torch",
-    "torch_geometric",
-    "pymetis",
-    "scikit-learn",
-    "opacus",
-    "polars",
-)
+from fedcover.privacy import Spending
+from fedcover.privacy.dp_vae import check_size
 
 
 @dataclass(frozen=True)
@@ -85,6 +77,7 @@ def run(
     judges = [Judge(repetition, config, engine) for repetition in repetitions]
     clock.stop("partition")
 
+    spending = _afforded(repetitions, config)
     book = _Book(graph.name, config)
     for name in config.methods:
         method = METHODS[name]
@@ -115,7 +108,7 @@ def run(
         "cut_edges": [r.partition.cut_edges.shape[1] for r in repetitions],
         "chosen_on_validation": book.chosen,
         "bytes_by_kind": book.sent,
-        "privacy": asdict(config.privacy.spending()) if config.privacy else None,
+        "privacy": asdict(spending) if spending else None,
         "notes": book.sentences(),
         "seconds": clock.stages,
         "versions": _versions(),
@@ -136,6 +129,20 @@ def _announce(ledger: Ledger, config: Config, model: Trained, evaluation: Evalua
         ledger.announce("chosen raps constants", np.array(evaluation.raps, np.float64), clients)
     q_hats = np.array([row["q_hat"] for row in evaluation.results], np.float32)
     ledger.announce("thresholds", q_hats, clients)
+
+
+def _afforded(repetitions: Sequence[Repetition], config: Config) -> Spending | None:
+    """What privacy costs, found out before the first training, as is who cannot afford it."""
+    privacy = config.privacy
+    if privacy is None or "gen" not in config.methods:
+        return None
+    spending = privacy.spending()
+    for repetition in repetitions:
+        owner, trains = repetition.partition.client, repetition.roles == Role.TRAIN
+        counts = np.bincount(owner[trains], minlength=repetition.partition.clients)
+        for number, nodes in enumerate(counts):
+            check_size(int(nodes), number, privacy)
+    return spending
 
 
 class _Book:

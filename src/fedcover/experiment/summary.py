@@ -49,18 +49,29 @@ def _coverage_sd(seeds: pl.DataFrame) -> pl.Series:
     return pl.Series("coverage_sd", spread, dtype=pl.Float64)
 
 
-def closed_share(summary: pl.DataFrame) -> pl.DataFrame:
+def closed_share(results: pl.DataFrame) -> pl.DataFrame:
     """How much of the distance from ``fed`` to ``restored`` ``gen`` closes, in labels a set.
 
     One row for each score, quantile and level. ``closed`` is 1 where Gen does as well as a perfect
-    generator would, negative where it does worse than ``fed``, and missing where the true
-    neighbours themselves do not help.
+    generator would and negative where it does worse than ``fed``. It is missing where the distance
+    is no larger than two of its standard errors over the seeds: a share of nothing means nothing.
     """
-    sizes = summary.pivot(
-        on="method", index=["score", "quantile", "alpha"], values="set_size", maintain_order=True
+    cell = ["score", "quantile", "alpha"]
+    sizes = results.pivot(
+        on="method", index=[*cell, "seed"], values="set_size", maintain_order=True
     )
-    distance = pl.col("fed") - pl.col("restored")
-    closed = pl.when(distance > 0).then((pl.col("fed") - pl.col("gen")) / distance)
-    return sizes.select(
-        "score", "quantile", "alpha", "fed", "gen", "restored", closed.alias("closed")
+    distance, gained = pl.col("fed") - pl.col("restored"), pl.col("fed") - pl.col("gen")
+    return (
+        sizes.with_columns(distance.alias("distance"), gained.alias("gained"))
+        .group_by(cell, maintain_order=True)
+        .agg(
+            pl.col("distance", "gained").mean(),
+            (pl.col("distance").std() / pl.len().sqrt()).fill_null(0.0).alias("error"),
+        )
+        .with_columns(
+            pl.when(pl.col("distance") > 2 * pl.col("error"))
+            .then(pl.col("gained") / pl.col("distance"))
+            .alias("closed")
+        )
+        .select(*cell, "closed")
     )

@@ -45,6 +45,7 @@ class VaeSettings:
     beta: float = 0.1
     rho: float = 0.1
     min_cluster: int = 5
+    binary: bool | None = None  # whether features are 0 or 1; None: as the data are
 
     def __post_init__(self) -> None:
         for name in ("hidden", "latent", "epochs", "min_cluster"):

@@ -35,6 +35,7 @@ from fedcover.federation.sparse import Bag
 from fedcover.federation.stack import Stack
 from fedcover.neighbors.neighgen import Generator, NeighGenSettings
 from fedcover.neighbors.prototypes import cluster, means, merge_small
+from fedcover.neighbors.vaes import dense
 
 GROUPED = 500  # nodes of a client behind its feature means
 PROJECTED = 32
@@ -73,8 +74,7 @@ def answers(
     Groups are found in a random projection, where k-means takes a fraction of the time.
     """
     limit = GROUPED if settings.targets == "means" else settings.target_nodes
-    rows = x[np.sort(rng.permutation(x.shape[0])[:limit])]
-    rows = np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float32)
+    rows = dense(x[np.sort(rng.permutation(x.shape[0])[:limit])])
     if settings.targets == "nodes":
         return rows
     projection = rng.standard_normal((rows.shape[1], PROJECTED), dtype=np.float32)

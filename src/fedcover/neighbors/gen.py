@@ -8,25 +8,28 @@
 
 No label is used, and calibration and test nodes are treated alike. One VGAE serves all M: the
 prototypes have no links while it is trained, and never serve as examples of nodes without links.
+It sees those of the largest M; the others are averages of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fedcover.errors import DataError
 from fedcover.federation import Client, Engine, Federation
 from fedcover.federation.engine import Features, OnRound
 from fedcover.federation.ledger import Ledger
+from fedcover.models import Weights
 from fedcover.neighbors.augment import NO_LABEL, append_rows, augment, mean_entries, trimmed
 from fedcover.neighbors.links import choose_links
 from fedcover.neighbors.prototypes import client_prototypes
 from fedcover.neighbors.settings import GenSettings
+from fedcover.neighbors.vaes import is_binary
 from fedcover.privacy import Privacy
 from fedcover.privacy.dp_vae import noise_note
 
@@ -84,14 +87,17 @@ def generate(
         federations, exchanges, trained, ledgers, strict=True
     ):
         ledger.record_weights("VGAE weights", model.weights[0], len(exchange), settings.link_rounds)
+        if not all(np.isfinite(outputs).all() for outputs in model.logits):
+            raise DataError("The link predictor diverged; scale the features or lower link_lr.")
         by_client = [
-            _received(client, got, outputs[:, : settings.link_latent])
+            _received(got, outputs[: client.own], model.weights[0], settings.link_latent)
             for client, got, outputs in zip(federation.clients, exchange, model.logits, strict=True)
         ]
         received = {m: [client[m] for client in by_client] for m in settings.prototypes}
         silent, noise = _silent(federation, settings.vae.min_cluster), None
         if privacy is not None and privacy.active:
-            silent, noise = [], noise_note(federation.clients, settings.vae, privacy)
+            noise = noise_note(federation.clients, settings.vae, privacy)
+            silent = [] if privacy.covered else silent
         results.append(Generated(federation, received, settings, silent, noise))
     return results
 
@@ -112,7 +118,10 @@ def _exchange(
     """Steps 1 and 2: for each federation and client, what the others sent."""
     clients = [client for federation in federations for client in federation.clients]
     keys = [(f.seed, number) for f in federations for number in range(len(f.clients))]
-    sent = iter(client_prototypes(clients, keys, settings.vae, settings.prototypes, privacy))
+    vae = settings.vae
+    if vae.binary is None:  # a property of the columns, on which the parties agree
+        vae = replace(vae, binary=all(is_binary(client.x) for client in clients))
+    sent = iter(client_prototypes(clients, keys, vae, settings.prototypes, privacy))
     exchanges = []
     for federation, ledger in zip(federations, ledgers, strict=True):
         mine = [next(sent) for _ in federation.clients]
@@ -145,8 +154,8 @@ def _others(
 
 
 def _unlinked(client: Client, got: _Got) -> Client:
-    """The client's graph with all prototypes as isolated nodes, and without validation nodes."""
-    prototypes = sp.vstack([features for features, _ in got.values()], format="csr")
+    """The client's graph with prototypes as isolated nodes, and without validation nodes."""
+    prototypes, _ = got[max(got)]
     count = prototypes.shape[0]
     return replace(
         client,
@@ -157,11 +166,20 @@ def _unlinked(client: Client, got: _Got) -> Client:
     )
 
 
-def _received(client: Client, got: _Got, latent: NDArray[np.float32]) -> dict[int, Received]:
-    """What step 4 needs at one client; ``latent`` has its nodes first, then the prototypes."""
-    counts = [len(owner) for _, owner in got.values()]
-    places = np.split(latent[client.own :], list(accumulate(counts))[:-1])
+def _received(
+    got: _Got, outputs: NDArray[np.float32], weights: Weights, latent: int
+) -> dict[int, Received]:
+    """What step 4 needs at one client; ``outputs`` are the VGAE's for its own nodes."""
+    local = outputs[:, :latent]
     return {
-        m: Received(features, owner, place, latent[: client.own])
-        for (m, (features, owner)), place in zip(got.items(), places, strict=True)
+        m: Received(features, owner, isolated(features, weights)[:, :latent], local)
+        for m, (features, owner) in got.items()
     }
+
+
+def isolated(features: Features, weights: Weights) -> NDArray[np.float32]:
+    """The GCN's outputs for nodes without edges, whose only neighbour is themselves."""
+    first, first_bias, second, second_bias = (tensor.numpy() for tensor in weights.tensors())
+    hidden = np.maximum(features @ first + first_bias, 0)
+    outputs: NDArray[np.float32] = hidden @ second + second_bias
+    return outputs

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.federation.engine import Features
 from fedcover.federation.layout import Layout
 from fedcover.neighbors.impair import Impaired
+from fedcover.neighbors.vaes import dense
 
 
 class Matching:
@@ -30,7 +30,7 @@ class Matching:
         features = impaired[0].client.x.shape[1]
         self._x = torch.zeros(self._layout.rows, features)
         for part, rows in zip(impaired, np.split(places, np.cumsum(counts)[:-1]), strict=True):
-            self._x[torch.from_numpy(rows)] = _dense(part.client.x[part.hidden])
+            self._x[torch.from_numpy(rows)] = torch.from_numpy(dense(part.client.x[part.hidden]))
         self._half_norm = (0.5 * self._x.square().sum(dim=1)).numpy()
 
         missing = sp.block_diag([part.missing for part in impaired], format="csr")
@@ -79,8 +79,3 @@ class Matching:
             is_least = np.flatnonzero(distance == np.repeat(least, counts[some]))[::-1]
             chosen[row[is_least]] = candidate[is_least]  # of equally near ones the first
         return self._x[torch.from_numpy(chosen)].view_as(generated)
-
-
-def _dense(x: Features) -> Tensor:
-    rows = x.toarray() if sp.issparse(x) else x
-    return torch.from_numpy(np.asarray(rows, dtype=np.float32))

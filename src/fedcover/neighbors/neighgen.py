@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +21,6 @@ from torch.nn import functional
 from fedcover.errors import UsageError
 
 TARGETS = ("means", "nodes")
-
-Key: TypeAlias = tuple[int, int]  # (seed, number) of a client
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +112,7 @@ class Degrees(NamedTuple):
         return ((z * self.weights[client]).sum(dim=1) + self.bias[client]).relu()
 
 
-def initial_degrees(keys: Sequence[Key], latent: int, means: Tensor) -> Degrees:
+def initial_degrees(keys: Sequence[tuple[int, int]], latent: int, means: Tensor) -> Degrees:
     """Small weights around the clients' mean numbers of hidden neighbours.
 
     From there a relu cannot start dead, and the constant prediction need not be learned.
@@ -123,7 +121,9 @@ def initial_degrees(keys: Sequence[Key], latent: int, means: Tensor) -> Degrees:
     return Degrees(_uniform(rngs, (latent,), 1 / latent), means.clone())
 
 
-def initial_generator(keys: Sequence[Key], latent: int, hidden: int, features: int) -> Generator:
+def initial_generator(
+    keys: Sequence[tuple[int, int]], latent: int, hidden: int, features: int
+) -> Generator:
     """Glorot-uniform matrices and zero biases, from each client's (seed, number) alone."""
     rngs = [np.random.default_rng([*key, 0xF6E1]) for key in keys]
     return Generator(

@@ -22,9 +22,6 @@ from fedcover.neighbors.vaes import Key, trained_vaes, training_features
 from fedcover.privacy.accounting import Privacy
 from fedcover.privacy.dp_vae import prior_samples, train_private_vaes
 
-COUNTS = (2, 5, 10, 20)
-"""The paper's grid of M, prototypes a client."""
-
 STARTS = 3  # k-means++ starts; the best one counts
 
 
@@ -32,7 +29,7 @@ def client_prototypes(
     clients: Sequence[Client],
     keys: Sequence[Key],
     settings: VaeSettings,
-    counts: Sequence[int] = COUNTS,
+    counts: Sequence[int],
     privacy: Privacy | None = None,
 ) -> list[dict[int, NDArray[np.float32]]]:
     """What each client would send: for each M of ``counts``, at most M rows of features.
@@ -58,10 +55,21 @@ def client_prototypes(
 def _centres(
     points: NDArray[np.float32], counts: Sequence[int], settings: VaeSettings, key: Key
 ) -> dict[int, NDArray[np.float32]]:
-    return {
-        m: cluster(points, m, settings.min_cluster, np.random.default_rng([*key, m, 0xC105]))[0]
-        for m in counts
-    }
+    """The centres for every M, all of them unions of the finest clusters.
+
+    Two clusterings of the same points may differ by a single one, which the difference of their
+    centres would reveal; unions differ by ``min_cluster`` points at least.
+    """
+    rng = np.random.default_rng([*key, 0xC105])
+    centres, sizes = cluster(points, max(counts), settings.min_cluster, rng)
+    found = {}
+    for m in sorted(counts, reverse=True):
+        if len(centres) > m:
+            labels = _k_means(centres, m, rng, sizes)
+            centres = means(centres, labels, sizes).astype(np.float32)
+            sizes = np.bincount(labels, sizes).astype(np.int64)
+        found[m] = centres
+    return found
 
 
 def cluster(
@@ -102,18 +110,31 @@ def merge_small(
     return labels.astype(np.int64)
 
 
-def means(points: NDArray[np.floating], labels: NDArray[np.integer]) -> NDArray[np.float64]:
-    """The mean of each cluster's points, by label."""
-    return np.stack(
-        [points[labels == k].mean(axis=0, dtype=np.float64) for k in range(labels.max() + 1)]
-    )
+def means(
+    points: NDArray[np.floating],
+    labels: NDArray[np.integer],
+    weights: NDArray[np.number] | None = None,
+) -> NDArray[np.float64]:
+    """The (weighted) mean of each cluster's points, by label."""
+    parts = []
+    for k in range(labels.max() + 1):
+        mine = labels == k
+        share = None if weights is None else weights[mine]
+        parts.append(np.average(points[mine].astype(np.float64), axis=0, weights=share))
+    return np.stack(parts)
 
 
-def _k_means(points: NDArray[np.floating], m: int, rng: np.random.Generator) -> NDArray[np.integer]:
-    """Labels; equal points may leave some of the ``m`` clusters empty."""
+def _k_means(
+    points: NDArray[np.floating],
+    m: int,
+    rng: np.random.Generator,
+    weights: NDArray[np.number] | None = None,
+) -> NDArray[np.integer]:
+    """Labels 0, 1, … without gaps; equal points may leave fewer than ``m`` clusters."""
     model = KMeans(m, n_init=STARTS, random_state=int(rng.integers(2**31)))
     # One thread: the problems are small, and sums in a fixed order give the same centres again.
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than m
-        labels: NDArray[np.integer] = model.fit(points).labels_
-    return labels
+        labels = model.fit(points, sample_weight=weights).labels_
+    distinct: NDArray[np.integer] = np.unique(labels, return_inverse=True)[1]
+    return distinct

@@ -33,12 +33,14 @@ def link_quality(
     for number, (got, part) in enumerate(zip(received, parts, strict=True)):
         truth = _cut_to(part, partition, number)
         senders = np.unique(got.owner)
+        if not len(senders):
+            continue
         scores = got.local @ got.latent.T
         by_sender = np.stack([scores[:, got.owner == j].max(axis=1) for j in senders], axis=1)
         owner_aucs.append(_auc(truth[:, senders].ravel(), by_sender.ravel()))
         lost_any: NDArray[np.bool_] = np.logical_or.reduce(truth, axis=1)
         boundary_aucs.append(_auc(lost_any, by_sender.max(axis=1)))
-    return LinkQuality(float(np.nanmean(owner_aucs)), float(np.nanmean(boundary_aucs)))
+    return LinkQuality(_mean(owner_aucs), _mean(boundary_aucs))
 
 
 def _cut_to(part: ClientGraph, partition: Partition, number: int) -> NDArray[np.bool_]:
@@ -48,6 +50,12 @@ def _cut_to(part: ClientGraph, partition: Partition, number: int) -> NDArray[np.
     table = np.zeros((len(part.nodes), partition.clients), dtype=bool)
     table[np.searchsorted(part.nodes, lost[1]), partition.client[lost[0]]] = True
     return table
+
+
+def _mean(aucs: Sequence[float]) -> float:
+    """Of those that exist; NaN without any."""
+    known = [auc for auc in aucs if not np.isnan(auc)]
+    return float(np.mean(known)) if known else float("nan")
 
 
 def _auc(truth: NDArray[np.bool_], scores: NDArray[np.float32]) -> float:

@@ -40,6 +40,8 @@ class GenSettings:
             object.__setattr__(self, name, values)
             if not values:
                 raise UsageError(f"{name} is empty; give at least one {item}.")
+            if len(set(values)) < len(values):
+                raise UsageError(f"{name} is {values!r}; it must not name a {item} twice.")
         for number in self.prototypes:
             if not _is_whole(number):
                 raise UsageError(f"prototypes has {number!r}; every number must be 1 or more.")

@@ -63,21 +63,16 @@ class TrainedVae:
         return decoded
 
 
-def train_vaes(
-    clients: Sequence[Client], keys: Sequence[Key], settings: VaeSettings
-) -> list[TrainedVae]:
-    """One VAE for each client, on its training nodes alone; ``keys[i]`` is client i's."""
-    trained = dict(trained_vaes(clients, keys, settings))
-    return [trained[i] for i in range(len(clients))]
-
-
 def trained_vaes(
     clients: Sequence[Client], keys: Sequence[Key], settings: VaeSettings
 ) -> Iterator[tuple[int, TrainedVae]]:
-    """The same block after block, as (position in ``clients``, VAE): few are held at once."""
+    """One VAE for each client, on its training nodes alone, as (position in ``clients``, VAE).
+
+    ``keys[i]`` is client i's. They come block after block: few are held at once.
+    """
     if len(keys) != len(clients):
         raise UsageError(f"There are {len(keys)} keys, but must be one for each client.")
-    binary = [is_binary(training_features(client)) for client in clients]
+    binary = [settings_binary(settings, client) for client in clients]
     for kind in (True, False):
         members = [i for i in range(len(clients)) if binary[i] == kind]
         members.sort(key=lambda i: -len(clients[i].train))
@@ -93,6 +88,13 @@ def trained_vaes(
 def training_features(client: Client) -> Features:
     """The only features that a VAE ever sees."""
     return client.x[np.sort(client.train)]
+
+
+def settings_binary(settings: VaeSettings, client: Client) -> bool:
+    """Whether the client's features are 0 or 1, by the settings or else by the training nodes."""
+    if settings.binary is not None:
+        return settings.binary
+    return is_binary(training_features(client))
 
 
 def is_binary(x: Features) -> bool:

@@ -22,6 +22,8 @@ from functools import cache
 from fedcover.errors import UsageError
 
 PROTOTYPES = ("prior", "reconstructions")
+EPSILONS = (0.1, 100.0)  # where the accountant is quick and exact
+NOISES = (0.3, 1000.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +40,15 @@ class Privacy:
     alone moves each weight by about lr·√steps in all, 0.07: enough to learn from a strong gradient,
     too little to drown the start. More steps or another rate change hardly anything at equal ε.
 
-    ``secure=False`` draws sampling and noise from generators seeded by (seed, client), for
-    simulation and reproducible results; who knows the seed can remove the noise. A deployment
-    sets ``secure=True``: the operating system's entropy and Opacus' defence against attacks on
-    floating-point noise.
+    Sampling and noise come from generators seeded by (seed, client), so that results repeat: this
+    is a simulation. Who knows or guesses the seed can remove the noise; a deployment needs a
+    cryptographic generator, which torch does not have.
+
+    In place of ``epsilon`` the ``noise`` multiplier can be given; ε is then what it costs.
     """
 
-    epsilon: float
+    epsilon: float | None = None
+    noise: float | None = None
     delta: float = 1e-5
     prototypes: str = "prior"
     samples: int = 500
@@ -53,11 +57,19 @@ class Privacy:
     sample_rate: float = 0.25
     lr: float = 0.005
     density: float = 0.02
-    secure: bool = False
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise UsageError(f"epsilon is {self.epsilon}, but must be positive, or inf for no DP.")
+        if (self.epsilon is None) == (self.noise is None):
+            raise UsageError("Privacy takes either epsilon or noise.")
+        if self.epsilon is not None and not _in_range(self.epsilon, EPSILONS, or_inf=True):
+            raise UsageError(
+                f"epsilon is {self.epsilon:g}; it must lie between {EPSILONS[0]:g} and "
+                f"{EPSILONS[1]:g}, or be inf for no differential privacy."
+            )
+        if self.noise is not None and not _in_range(self.noise, NOISES):
+            raise UsageError(
+                f"noise is {self.noise:g}; it must lie between {NOISES[0]:g} and {NOISES[1]:g}."
+            )
         if self.prototypes not in PROTOTYPES:
             raise UsageError(
                 f"prototypes is {self.prototypes!r}, but must be one of {', '.join(PROTOTYPES)}."
@@ -76,9 +88,14 @@ class Privacy:
                 raise UsageError(f"{name} is {value}, but must lie strictly between 0 and 1.")
 
     @property
+    def asked(self) -> str:
+        """In words."""
+        return f"epsilon {self.epsilon:g}" if self.noise is None else f"noise {self.noise:g}"
+
+    @property
     def active(self) -> bool:
         """False for ε = ∞."""
-        return math.isfinite(self.epsilon)
+        return self.noise is not None or (self.epsilon is not None and math.isfinite(self.epsilon))
 
     @property
     def covered(self) -> bool:
@@ -87,8 +104,10 @@ class Privacy:
 
     @property
     def noise_multiplier(self) -> float:
-        """The least noise with which all steps together stay within ε."""
-        if not self.active:
+        """What was given, or the least noise with which all steps together stay within ε."""
+        if self.noise is not None:
+            return self.noise
+        if self.epsilon is None or not self.active:
             return 0.0
         return _noise_multiplier(self.epsilon, self.delta, self.sample_rate, self.steps)
 
@@ -122,13 +141,17 @@ class Spending:
     covered: bool
 
 
+def _in_range(value: float, bounds: tuple[float, float], *, or_inf: bool = False) -> bool:
+    return bounds[0] <= value <= bounds[1] or (or_inf and value == math.inf)
+
+
 def require_opacus() -> None:
     """Say in a sentence what is missing."""
     try:
         import opacus  # noqa: F401
     except ImportError as missing:
         raise UsageError(
-            "epsilon needs Opacus, which is not installed; install fedcover[privacy]."
+            "Differential privacy needs Opacus, which is not installed; install fedcover[privacy]."
         ) from missing
 
 

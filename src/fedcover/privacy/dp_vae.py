@@ -3,7 +3,7 @@
 Every quantity but the clipped gradients is public: the start (no marginal frequencies, unlike
 :mod:`fedcover.neighbors.vaes`), the sampling rate, the steps, the noise; see
 :mod:`fedcover.privacy.accounting`. Whether features are binary counts as public, being a property
-of the columns rather than of a node.
+of the columns on which all parties agree (``VaeSettings.binary``).
 
 Not covered by ε: the GNN's and the VGAE's weights, and the number of training nodes that weights
 the average (design, section 6).
@@ -12,7 +12,6 @@ the average (design, section 6).
 from __future__ import annotations
 
 import math
-import secrets
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -38,7 +37,7 @@ from fedcover.neighbors.vaes import (
     TrainedVae,
     dense,
     initial_weights_of,
-    is_binary,
+    settings_binary,
     training_features,
 )
 from fedcover.privacy.accounting import Privacy, require_opacus
@@ -54,8 +53,8 @@ def train_private_vaes(
     for client, (_, number) in zip(clients, keys, strict=True):
         check_size(len(client.train), number, privacy)
     for i, (client, key) in enumerate(zip(clients, keys, strict=True)):
-        x = training_features(client)
-        yield i, train_private_vae(dense(x), is_binary(x), key, settings, privacy)
+        x, binary = dense(training_features(client)), settings_binary(settings, client)
+        yield i, train_private_vae(x, binary, key, settings, privacy)
 
 
 def check_size(nodes: int, number: int, privacy: Privacy) -> None:
@@ -68,7 +67,7 @@ def check_size(nodes: int, number: int, privacy: Privacy) -> None:
     least = math.ceil(privacy.noise_multiplier / (privacy.sample_rate * math.sqrt(privacy.steps)))
     if nodes < least:
         raise DataError(
-            f"Client {number} has {nodes} training nodes, too few for epsilon {privacy.epsilon:g}, "
+            f"Client {number} has {nodes} training nodes, too few for {privacy.asked}, "
             f"which needs {least} or more to show anything but noise: take fewer clients or a "
             "larger epsilon."
         )
@@ -89,7 +88,7 @@ def noise_note(clients: Sequence[Client], settings: VaeSettings, privacy: Privac
     if not loud:
         return None
     return (
-        f"epsilon {privacy.epsilon:g}: at {loud} of {len(clients)} clients the noise on the VAE's "
+        f"{privacy.asked}: at {loud} of {len(clients)} clients the noise on the VAE's "
         f"{weights:,} weights is longer than all gradients together can be, so that prototypes "
         "lean on the public start."
     )
@@ -119,10 +118,9 @@ def train_private_vae(
         max_grad_norm=privacy.max_grad_norm,
         expected_batch_size=None,
         loss_reduction="sum",  # a divisor that knew the number of nodes would betray it
-        generator=_generator(key, 0xD900, privacy),
-        secure_mode=privacy.secure,
+        generator=_generator(key, 0xD900),
     )
-    draws = _generator(key, 0xD901, privacy)
+    draws = _generator(key, 0xD901)
     for _ in range(privacy.steps):
         optimiser.zero_grad()
         chosen = torch.rand(len(nodes), generator=draws) < privacy.sample_rate
@@ -176,8 +174,5 @@ def prior_samples(
     return vae.decode(rng.standard_normal((privacy.samples, settings.latent)))
 
 
-def _generator(key: Key, tag: int, privacy: Privacy) -> torch.Generator:
-    """Seeded by the client's key, or by the operating system."""
-    if privacy.secure:
-        return torch.Generator().manual_seed(secrets.randbits(63))
+def _generator(key: Key, tag: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(np.random.default_rng([*key, tag]).integers(2**63)))
