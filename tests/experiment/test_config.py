@@ -14,11 +14,19 @@ REFUSED = [
     ),
     (
         {"epsilon": 0},
-        "epsilon is 0; it must be a positive number, or inf for no differential privacy.",
+        "epsilon is 0; it must lie between 0.1 and 100, or be inf for no differential privacy.",
     ),
     (
         {"epsilon": float("nan")},
         "epsilon is nan; it must lie between 0.1 and 100, or be inf for no",
+    ),
+    ({"epsilon": "low"}, "epsilon is 'low'; it must be a number."),
+    ({"epsilon": 5000}, "epsilon is 5000; it must lie between 0.1 and 100, or be inf for no "),
+    ({"noise": 0}, "noise is 0; it must lie between 0.3 and 1000."),
+    ({"epsilon": 1, "noise": 1}, "epsilon and noise are both set; give one of them."),
+    (
+        {"dp_prototypes": "reconstructions"},
+        "dp_prototypes is 'reconstructions', which needs epsilon or noise.",
     ),
     (
         {"dp_prototypes": "posterior"},
