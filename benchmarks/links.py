@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 import fedcover
-from fedcover.experiment.methods import METHODS, Setting
-from fedcover.experiment.run import plan_of, prepare
+from fedcover.experiment.methods import cut
+from fedcover.experiment.run import prepare
 from fedcover.federation import InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.neighbors.gen import generate
@@ -31,10 +31,7 @@ def main() -> None:
         for clients in CLIENTS:
             config = fedcover.Config(clients=clients, seeds=SEEDS)
             repetitions = [prepare(graph, config, seed) for seed in config.seed_range]
-            plan = plan_of(config, len(graph.label_names), METHODS["fed"])
-            bare = METHODS["fed"].prepare(
-                repetitions, Setting(config, engine, plan, lambda *_: None)
-            )
+            bare = [cut(repetition) for repetition in repetitions]
             federations = [one.federation for one in bare]
             made = generate(federations, config.gen, engine, [Ledger() for _ in federations])
             found = np.array(

@@ -44,13 +44,13 @@ def measure(graph: str, clients: int, rounds: int, seeds: int, engine: str, thre
 
 def work(graph: str, clients: int, rounds: int, seeds: int, engine: str) -> dict:
     import fedcover
-    from fedcover.experiment.methods import METHODS
+    from fedcover.experiment.methods import cut
     from fedcover.experiment.run import prepare
     from fedcover.federation import InProcess, Plan, Reference
 
     data = fedcover.load(graph)
     config = fedcover.Config(clients=clients)
-    federations = [METHODS["fed"].federation(prepare(data, config, s)) for s in range(seeds)]
+    federations = [cut(prepare(data, config, s)).federation for s in range(seeds)]
     plan = Plan("gcn", len(data.label_names), rounds=rounds, local_epochs=LOCAL_EPOCHS)
     runner = InProcess() if engine == "inprocess" else Reference()
     runner.train(federations, Plan("gcn", len(data.label_names), rounds=1))  # warm up

@@ -77,7 +77,8 @@ class Method:
     simulation: bool = False  # whether it uses what no party has
 
 
-def _cut(repetition: Repetition) -> Prepared:
+def cut(repetition: Repetition) -> Prepared:
+    """Every client with its own nodes and the edges between them."""
     return _with_parts(repetition, client_graphs(repetition.graph, repetition.partition))
 
 
@@ -107,11 +108,11 @@ def _restored(repetition: Repetition) -> Prepared:
     """Every client's graph with its cut edges, and the features of their far ends, given back."""
     from fedcover.neighbors.augment import augment
 
-    bare, partition = _cut(repetition), repetition.partition
-    x, cut = feature_matrix(repetition.graph), partition.cut_edges
+    bare, partition = cut(repetition), repetition.partition
+    x, missing = feature_matrix(repetition.graph), partition.cut_edges
     clients = []
     for number, (part, client) in enumerate(zip(bare.parts, bare.federation.clients, strict=True)):
-        lost = cut[:, partition.client[cut[1]] == number]
+        lost = missing[:, partition.client[missing[1]] == number]
         far_ends, position = np.unique(lost[0], return_inverse=True)
         links = np.stack([position, np.searchsorted(part.nodes, lost[1])])
         clients.append(augment(client, x[far_ends], links))
@@ -131,7 +132,7 @@ def _gen(repetitions: Sequence[Repetition], setting: Setting) -> list[Prepared]:
     from fedcover.experiment.choice import choose
     from fedcover.neighbors.gen import generate
 
-    bare, config = [_cut(repetition) for repetition in repetitions], setting.config
+    bare, config = [cut(repetition) for repetition in repetitions], setting.config
     generated = generate(
         [prepared.federation for prepared in bare],
         config.gen,
@@ -146,7 +147,7 @@ def _gen(repetitions: Sequence[Repetition], setting: Setting) -> list[Prepared]:
 def _fedsage_plus(repetitions: Sequence[Repetition], setting: Setting) -> list[Prepared]:
     from fedcover.neighbors.fedsage import mend
 
-    bare, rounds = [_cut(repetition) for repetition in repetitions], setting.config.neighgen.rounds
+    bare, rounds = [cut(repetition) for repetition in repetitions], setting.config.neighgen.rounds
     mended = mend(
         [prepared.federation for prepared in bare],
         setting.config.neighgen,
@@ -160,10 +161,10 @@ def _fedsage_plus(repetitions: Sequence[Repetition], setting: Setting) -> list[P
 
 
 METHODS: dict[str, Method] = {
-    "loc": Method(_each(_cut), average=False),
-    "fed": Method(_each(_cut)),
+    "loc": Method(_each(cut), average=False),
+    "fed": Method(_each(cut)),
     "gen": Method(_gen),
-    "fedsage": Method(_each(_cut), model="sage"),
+    "fedsage": Method(_each(cut), model="sage"),
     "fedsage+": Method(_fedsage_plus, model="sage"),
     "restored": Method(_each(_restored), federated=False, simulation=True),
     "central": Method(_each(_whole), federated=False),
