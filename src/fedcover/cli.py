@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.exceptions import TyperException
@@ -190,7 +190,7 @@ def run(
         model=model,
         scores=_words("scores", scores),
         quantiles=_words("quantiles", quantiles),
-        alphas=_numbers("alphas", alphas),
+        alphas=_numbers("alphas", alphas, float),
         seeds=seeds,
         first_seed=first_seed,
         rounds=rounds,
@@ -203,8 +203,8 @@ def run(
         epsilon=epsilon,
         noise=noise,
         dp_prototypes=dp_prototypes,
-        gen_prototypes=_whole_numbers("prototypes", prototypes),
-        gen_shares=_numbers("shares", shares),
+        gen_prototypes=_numbers("prototypes", prototypes, int, "whole numbers"),
+        gen_shares=_numbers("shares", shares, float),
         gen_linking=linking,
     )
     _use_threads(threads)
@@ -288,27 +288,20 @@ def _words(option: str, text: str | None, what: str = "words") -> tuple[str, ...
     return words
 
 
-def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
-    words = _words(option, text, "numbers")
+Number = TypeVar("Number", int, float)
+
+
+def _numbers(
+    option: str, text: str | None, kind: type[Number], what: str = "numbers"
+) -> tuple[Number, ...] | None:
+    words = _words(option, text, what)
     if words is None:
         return None
     try:
-        return tuple(float(word) for word in words)
+        return tuple(kind(word) for word in words)
     except ValueError:
         raise UsageError(
-            f"--{option} is {text!r}; give numbers separated by single commas."
-        ) from None
-
-
-def _whole_numbers(option: str, text: str | None) -> tuple[int, ...] | None:
-    words = _words(option, text, "whole numbers")
-    if words is None:
-        return None
-    try:
-        return tuple(int(word) for word in words)
-    except ValueError:
-        raise UsageError(
-            f"--{option} is {text!r}; give whole numbers separated by single commas."
+            f"--{option} is {text!r}; give {what} separated by single commas."
         ) from None
 
 
