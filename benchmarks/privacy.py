@@ -28,7 +28,7 @@ def measure(epsilon: float, prototypes: str, methods: tuple[str, ...], seeds: in
         alphas=tuple(round(1 - level, 4) for level in LEVELS),
         seeds=seeds,
         epsilon=epsilon,
-        dp_prototypes=prototypes,
+        dp_prototypes="prior" if math.isinf(epsilon) else prototypes,
     )
     finished = fedcover.run(fedcover.load("cora"), config)
     spent = finished.info["privacy"]
@@ -56,8 +56,9 @@ def main() -> None:
             methods = ("fed", "gen") if first else ("gen",)
             tables.append(measure(epsilon, prototypes, methods, chosen.seeds))
             for method in methods:
-                rows = tables[-1].filter(pl.col("method") == method).group_by("alpha").mean()
-                rows = rows.sort("alpha", descending=True)
+                mine = tables[-1].filter(pl.col("method") == method)
+                means = mine.group_by("alpha").agg(pl.col("set_size", "coverage").mean())
+                rows = means.sort("alpha", descending=True)
                 kind = "–" if method == "fed" else prototypes
                 shown = "–" if method == "fed" else f"{epsilon:g}"
                 pairs = rows.select("set_size", "coverage").iter_rows()
