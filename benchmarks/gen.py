@@ -55,13 +55,16 @@ def paired(results: pl.DataFrame) -> pl.DataFrame:
         on="method", index=[*CELL, "seed"], values=["set_size", "coverage", "accuracy"]
     )
     difference = pl.col("set_size_gen") - pl.col("set_size_fed")
+    distance = pl.col("set_size_fed") - pl.col("set_size_restored")
     rows = (
-        sizes.with_columns(difference.alias("difference"))
+        sizes.with_columns(difference.alias("difference"), distance.alias("distance"))
         .group_by(CELL, maintain_order=True)
         .agg(
             pl.col("^(set_size|coverage|accuracy)_.*$").mean(),
             pl.col("difference").mean(),
             pl.col("difference").std().alias("sd"),
+            pl.col("distance").mean(),
+            (pl.col("distance").std() / pl.len().sqrt()).alias("distance_se"),
             pl.len().alias("seeds"),
         )
     )
@@ -69,10 +72,10 @@ def paired(results: pl.DataFrame) -> pl.DataFrame:
         sd / seeds**0.5 * student.ppf(0.975, seeds - 1)
         for sd, seeds in rows.select("sd", "seeds").iter_rows()
     ]
-    way = pl.col("set_size_fed") - pl.col("set_size_restored")
+    is_one = pl.col("distance") > 2 * pl.col("distance_se")
     return rows.with_columns(
         pl.Series("half_width", half),
-        pl.when(way > 0).then(-pl.col("difference") / way).alias("closed"),
+        pl.when(is_one).then(-pl.col("difference") / pl.col("distance")).alias("closed"),
     )
 
 
