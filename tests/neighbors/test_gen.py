@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from fedcover.errors import DataError
 from fedcover.federation import Client, Federation, InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.partition import ClientGraph, Partition
@@ -133,3 +134,18 @@ def test_a_client_with_too_few_training_nodes_sends_nothing_and_still_receives(p
     assert [len(got.owner) for got in result.received[2]] == [0, 2]
     augmented = result.augmented(2, 0.05).clients
     assert [client.generated > 0 for client in augmented] == [False, True]
+
+
+def test_a_link_predictor_that_diverged_is_said_in_a_sentence(planted):
+    settings = GenSettings(
+        prototypes=(2,), shares=(0.05,), vae=VaeSettings(epochs=2), link_rounds=5, link_lr=1e25
+    )
+    with pytest.raises(DataError, match=r"The link predictor diverged; scale the features"):
+        generate([planted[0]], settings, InProcess(), [Ledger()])
+
+
+def test_link_quality_of_a_client_that_received_nothing_is_unknown(planted):
+    _, parts, partition = planted
+    federation = Federation(planted[0].clients[:1], seed=0)
+    (result,) = generate([federation], SETTINGS, InProcess(), [Ledger()])
+    assert all(np.isnan(value) for value in link_quality(result.received[2], parts[:1], partition))
