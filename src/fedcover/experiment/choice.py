@@ -56,8 +56,9 @@ def _grid(
 ) -> NDArray[np.float64]:
     """The validation loss of each seed (rows) and cell (columns) after a short training.
 
-    Shares that round to the same number of links give the same graphs, which are trained once;
-    a seed's ledger counts them once even if they are trained again for another seed's sake.
+    Shares that round to the same number of links give the same graphs, and so do two M of which
+    merging left the same prototypes. Such graphs are trained once; a seed's ledger counts them
+    once even if they are trained again for another seed's sake.
     """
     rounds = min(setting.config.gen.screening, setting.plan.rounds)
     plan = replace(setting.plan, rounds=rounds)
@@ -66,7 +67,14 @@ def _grid(
     columns = []
     for done, (prototypes, share) in enumerate(cells):
         federations = [one.augmented(prototypes, share) for one in generated]
-        keys = [(prototypes, *(c.edge_index.shape[1] for c in f.clients)) for f in federations]
+        # Prototypes of a smaller M are unions of the larger one's: as many are the same ones.
+        keys = [
+            (
+                *(len(got.owner) for got in one.received[prototypes]),
+                *(client.edge_index.shape[1] for client in federation.clients),
+            )
+            for one, federation in zip(generated, federations, strict=True)
+        ]
         key = tuple(keys)
         if key not in seen:
             trained = setting.engine.train(federations, plan)
