@@ -83,9 +83,9 @@ def table(rows: pl.DataFrame) -> str:
     """Markdown: one line a graph and K, one column group a level."""
     alphas = rows["alpha"].unique().sort().to_list()
     head = "| graph | K |" + "".join(
-        f" {1 - a:.2f}: Fed | Gen | Gen − Fed | covers | closed |" for a in alphas
+        f" {1 - a:.2f}: Fed | covers | Gen | covers | Gen − Fed | closed |" for a in alphas
     )
-    lines = [head, "|---|---|" + "---|" * 5 * len(alphas)]
+    lines = [head, "|---|---|" + "---|" * 6 * len(alphas)]
     for (graph, clients), block in rows.group_by("dataset", "clients", maintain_order=True):
         cells = [_cells(block.row(by_predicate=pl.col("alpha") == a, named=True)) for a in alphas]
         lines.append(f"| {graph} | {clients} |" + "".join(cells))
@@ -96,9 +96,9 @@ def _cells(row: dict[str, float]) -> str:
     closed = "–" if row["closed"] is None else f"{row['closed']:.0%}"
     sure = "**" if abs(row["difference"]) > row["half_width"] else ""
     return (
-        f" {row['set_size_fed']:.2f} | {row['set_size_gen']:.2f} |"
-        f" {sure}{row['difference']:+.3f}{sure} ± {row['half_width']:.3f} |"
-        f" {row['coverage_gen']:.3f} | {closed} |"
+        f" {row['set_size_fed']:.2f} | {row['coverage_fed']:.3f} |"
+        f" {row['set_size_gen']:.2f} | {row['coverage_gen']:.3f} |"
+        f" {sure}{row['difference']:+.3f}{sure} ± {row['half_width']:.3f} | {closed} |"
     )
 
 

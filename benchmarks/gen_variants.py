@@ -1,8 +1,8 @@
 """What was tried for Gen, and what the validation nodes say of it.
 
 Every variant is trained in full with one M and p on the same seeds; the table has the mean pooled
-validation loss, by which the defaults were chosen, and beside it the set sizes, by which nothing
-was chosen. Needs FEDCOVER_DATA.
+validation loss, by which the defaults were chosen, and beside it the set sizes with their coverage,
+by which nothing was chosen. Needs FEDCOVER_DATA.
 
     python benchmarks/gen_variants.py [--graphs cora,citeseer] [--clients 3,20] [--seeds 3]
 """
@@ -139,7 +139,7 @@ def rows(graph_name: str, clients: int, seeds: int, rounds: int, only: str) -> p
             augmented = [CHANGES[change](f, changes[change]) for f in augmented]
         judge(name, [replace(b, federation=f) for b, f in zip(bare, augmented, strict=True)])
     return pl.DataFrame(found).select(
-        "variant", "graph", "K", "loss", "score", "alpha", "set_size", "accuracy"
+        "variant", "graph", "K", "loss", "score", "alpha", "set_size", "coverage", "accuracy"
     )
 
 
@@ -166,14 +166,15 @@ def main() -> None:
 def show(table: pl.DataFrame, title: str) -> None:
     """One Markdown line a variant."""
     sizes = table.group_by("variant", "score", "alpha", maintain_order=True).agg(
-        pl.col("set_size").mean(), pl.col("loss").mean(), pl.col("accuracy").mean()
+        pl.col("set_size", "coverage", "loss", "accuracy").mean()
     )
     keys = sizes.select("score", "alpha").unique(maintain_order=True).rows()
     print(f"\n### {title}\n\n| variant | validation loss | accuracy |", end="")
     print("".join(f" {score} {1 - alpha:.2f} |" for score, alpha in keys))
     print("|---|--:|--:|" + "--:|" * len(keys))
     for (name,), block in sizes.group_by(["variant"], maintain_order=True):
-        cells = "".join(f" {size:.2f} |" for size in block["set_size"])
+        pairs = block.select("set_size", "coverage").iter_rows()
+        cells = "".join(f" {size:.2f} ({covers:.3f}) |" for size, covers in pairs)
         print(
             f"| {name} | {block['loss'][0]:.4f} | {block['accuracy'][0]:.4f} |{cells}", flush=True
         )
