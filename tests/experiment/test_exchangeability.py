@@ -9,6 +9,7 @@ import torch
 from fedcover import conformal, run
 from fedcover.federation import InProcess
 from fedcover.graphs import Role
+from fedcover.models.vae import VaeSettings
 from fedcover.neighbors.neighgen import NeighGenSettings
 from fedcover.neighbors.settings import GenSettings
 
@@ -55,7 +56,13 @@ def watch(make_toy, quick, monkeypatch):
             config = quick(
                 quantiles=("exact",),
                 methods=METHODS,
-                gen=GenSettings(prototypes=(2, 5), shares=(0.1, 0.5), link_rounds=2, screening=2),
+                gen=GenSettings(
+                    prototypes=(2, 5),
+                    shares=(0.1, 0.5),
+                    link_rounds=2,
+                    screening=2,
+                    vae=VaeSettings(min_cluster=2),  # so that both M give graphs of their own
+                ),
                 neighgen=NeighGenSettings(warm_up=2, rounds=2, local_epochs=1),
             )
             finished = run(graph, config, engine=witness)
