@@ -124,7 +124,17 @@ def run(
     model: Annotated[str | None, typer.Option(help="gcn or sage.")] = None,
     scores: Annotated[str | None, typer.Option(help="Of aps, aps-det, raps, lac.")] = None,
     quantiles: Annotated[
-        str | None, typer.Option(help="Of exact, average, tdigest; only exact has a guarantee.")
+        str | None,
+        typer.Option(
+            help="Of exact, mixture, pooled, average, tdigest; the first two have a guarantee."
+        ),
+    ] = None,
+    mixture: Annotated[
+        str | None,
+        typer.Option(
+            help="The clients' shares of test nodes, for mixture, e.g. 0.5,0.3,0.2 (default: "
+            "as they are)."
+        ),
     ] = None,
     alphas: Annotated[str | None, typer.Option(help="Levels of error, e.g. 0.05,0.1,0.2.")] = None,
     seeds: Annotated[int | None, _number("N", "Repetitions.")] = None,
@@ -190,6 +200,7 @@ def run(
         model=model,
         scores=_words("scores", scores),
         quantiles=_words("quantiles", quantiles),
+        mixture=_numbers("mixture", mixture, float),
         alphas=_numbers("alphas", alphas, float),
         seeds=seeds,
         first_seed=first_seed,

@@ -1,10 +1,22 @@
+from fractions import Fraction
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedcover.conformal import RULES, calibrate, exact_rank, message_bytes
+from fedcover.conformal import (
+    RULES,
+    calibrate,
+    converse,
+    count_client,
+    count_server,
+    exact_rank,
+    message_bytes,
+    server_of,
+)
 from fedcover.errors import DataError, UsageError
 
 TINY = np.finfo(np.float32).smallest_subnormal
@@ -118,11 +130,14 @@ def test_no_scores_anywhere_is_a_full_set_in_every_rule():
         assert result.note
 
 
-@pytest.mark.parametrize(("rule", "q_hat"), [("exact", 1.0), ("average", 2.0), ("tdigest", 1.0)])
+@pytest.mark.parametrize(
+    ("rule", "q_hat"),
+    [("exact", 1.0), ("mixture", 1.0), ("pooled", 1.0), ("average", 2.0), ("tdigest", 1.0)],
+)
 def test_alpha_just_below_one_asks_for_the_smallest_score(rule, q_hat):
     result = calibrate([[4.0, 1.0, 2.0], [3.0, 5.0], []], 0.9999999999999, rule)
     assert result.q_hat == q_hat
-    assert result.rank == (0 if rule == "average" else 1)
+    assert result.rank == (0 if rule in ("average", "mixture") else 1)
 
 
 def test_average_by_hand():
@@ -198,16 +213,18 @@ def test_tdigest_sends_bytes_of_a_sketch_not_scores():
     assert message_bytes(messages[1]) < 8_000
 
 
-def test_guarantee_is_claimed_by_exact_alone():
+def test_guarantee_is_claimed_by_exact_and_mixture_alone():
     assert {name: rule.guarantee for name, rule in RULES.items()} == {
         "exact": True,
+        "mixture": True,
+        "pooled": False,
         "average": False,
         "tdigest": False,
     }
     assert all(rule.name == name for name, rule in RULES.items())
 
 
-@pytest.mark.parametrize("rule", ["exact", "average", "tdigest"])
+@pytest.mark.parametrize("rule", RULES)
 def test_nan_is_refused(rule):
     with pytest.raises(DataError, match=r"scores\[1\] is nan"):
         calibrate([[0.0], [0.0, np.nan]], 0.1, rule)
@@ -221,9 +238,254 @@ def test_infinite_scores_are_refused_by_tdigest_alone():
 
 
 def test_wrong_usage_is_refused():
-    with pytest.raises(UsageError, match=r"rule is 'median'; .* exact, average, tdigest"):
+    with pytest.raises(UsageError, match=r"rule is 'median'; .* exact, mixture, pooled, average"):
         calibrate([[1.0]], 0.1, "median")
     with pytest.raises(UsageError, match="scores_by_client is empty"):
         calibrate([], 0.1)
     with pytest.raises(UsageError, match=r"alpha is 1\.0"):
         calibrate([[1.0]], 1.0)
+
+
+# The rule mixture
+
+
+def fraction(alpha):
+    return Fraction(str(alpha))
+
+
+def smallest(clients, alpha, shares):
+    """The definition of q̂, value by value, in fractions."""
+    total = sum(map(Fraction, shares))
+    for q in sorted({float(s) for scores in clients for s in scores}):
+        reached = sum(
+            Fraction(p) / total * sum(s <= q for s in scores) / (len(scores) + 1)
+            for p, scores in zip(shares, clients, strict=True)
+        )
+        if reached > 0 and reached >= 1 - fraction(alpha):
+            return q
+    return np.inf
+
+
+def test_mixture_by_hand():
+    # A score of client 0 weighs (1/4)/(3+1) = 1/16, one of client 1 (3/4)/(5+1) = 1/8.
+    easy, hard = [1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0, 8.0]
+    # Up to 3: 3/16; up to 4, 5, 6, 7, 8: 5/16, 7/16, 9/16, 11/16, 13/16.
+    for alpha, q_hat in [(0.5, 6.0), (0.3125, 7.0), (0.3124, 8.0), (0.1875, 8.0), (0.85, 3.0)]:
+        result = calibrate([easy, hard], alpha, "mixture", shares=[1, 3])
+        assert (result.q_hat, result.note) == (q_hat, "")
+        assert (result.n_calibration, result.clients, result.rank) == (8, 2, 0)
+    assert calibrate([easy, hard], 0.1874, "mixture", shares=[1, 3]).q_hat == np.inf
+
+
+def test_mixture_counts_equal_scores_together_and_across_clients():
+    # Every score weighs 1/8; the threes of both clients come at once: 1/8, then 6/8.
+    clients = [[3.0, 3.0, 1.0], [3.0, 3.0, 3.0]]
+    for alpha, q_hat in [(0.875, 1.0), (0.874, 3.0), (0.25, 3.0), (0.249, np.inf)]:
+        assert calibrate(clients, alpha, "mixture", shares=[1, 1]).q_hat == q_hat
+
+
+whole_shares = st.lists(st.integers(0, 50), min_size=6, max_size=6)
+
+
+@given(client_scores(finite), alphas, whole_shares)
+def test_mixture_is_its_definition(clients, alpha, drawn):
+    shares = [*drawn[: len(clients) - 1], 1 + drawn[-1]]
+    result = calibrate(clients, alpha, "mixture", shares=shares)
+    assert result.q_hat == smallest(clients, alpha, shares)
+    assert ("+inf" in result.note) == np.isinf(result.q_hat)
+
+
+@given(client_scores(values), alphas, st.sampled_from(["none", "counts", "fractions", "floats"]))
+def test_mixture_with_the_shares_of_theorem_1_is_exact_bit_for_bit(clients, alpha, form):
+    counts = [len(scores) + 1 for scores in clients]
+    shares = {
+        "none": None,
+        "counts": np.array(counts),
+        "fractions": [Fraction(count, sum(counts)) for count in counts],
+        "floats": [count / sum(counts) for count in counts],
+    }[form]
+    exact = calibrate(clients, alpha)
+    mixed = calibrate(clients, alpha, "mixture", shares=shares)
+    assert np.float32(mixed.q_hat).tobytes() == np.float32(exact.q_hat).tobytes()
+    assert (mixed.n_calibration, mixed.clients) == (exact.n_calibration, exact.clients)
+
+
+def test_mixture_reads_floats_as_the_fractions_they_are_of_large_federations():
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        sizes = rng.integers(0, 3000, 200)
+        scores = np.split(rng.random(sizes.sum()), np.cumsum(sizes)[:-1])
+        shares = (sizes + 1) / (sizes + 1).sum()
+        for alpha in (0.05, 0.1, 0.18):
+            mixed = calibrate(scores, alpha, "mixture", shares=shares)
+            assert mixed.q_hat == calibrate(scores, alpha).q_hat
+
+
+@given(client_scores(values), whole_shares)
+def test_mixture_falls_as_alpha_grows(clients, drawn):
+    shares = [*drawn[: len(clients) - 1], 1 + drawn[-1]]
+    levels = (0.01, 0.05, 0.1, 0.1000001, 0.2, 0.5, 0.9, 0.99)
+    q_hats = [calibrate(clients, alpha, "mixture", shares=shares).q_hat for alpha in levels]
+    assert q_hats == sorted(q_hats, reverse=True)
+
+
+@given(client_scores(values), alphas, whole_shares, st.integers(1, 10**12))
+def test_mixture_knows_shares_only_up_to_their_scale(clients, alpha, drawn, scale):
+    shares = [*drawn[: len(clients) - 1], 1 + drawn[-1]]
+    first = calibrate(clients, alpha, "mixture", shares=shares)
+    assert calibrate(clients, alpha, "mixture", shares=[scale * s for s in shares]) == first
+
+
+@st.composite
+def bags(draw, *, distinct):
+    """Two or three clients' n_k + 1 scores each, and whole shares."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    limit = 30 if distinct else 3
+    scores = st.lists(
+        st.integers(0, limit), min_size=sum(sizes), max_size=sum(sizes), unique=distinct
+    )
+    drawn = draw(scores)
+    held = [[float(drawn.pop()) for _ in range(size)] for size in sizes]
+    shares = [draw(st.integers(0, 9)) for _ in sizes[1:]] + [draw(st.integers(1, 9))]
+    return held, shares
+
+
+def expected_coverage(held, shares, alpha):
+    """The mean over every choice of one test score at each client, all equally likely."""
+    hits, choices = Fraction(0), list(product(*(range(len(bag)) for bag in held)))
+    for choice in choices:
+        rest = [bag[:i] + bag[i + 1 :] for bag, i in zip(held, choice, strict=True)]
+        q_hat = calibrate(rest, alpha, "mixture", shares=shares).q_hat
+        tests = (bag[i] for bag, i in zip(held, choice, strict=True))
+        hits += sum(p for p, test in zip(shares, tests, strict=True) if test <= q_hat)
+    return hits / sum(shares) / len(choices)
+
+
+some_alphas = st.sampled_from([0.1, 0.2, 0.25, 0.3, 0.5, 0.6, 0.75, 0.9])
+
+
+@given(bags(distinct=True), some_alphas)
+def test_mixtures_coverage_lies_in_its_band_without_rounding(drawn, alpha):
+    held, shares = drawn
+    coverage = expected_coverage(held, shares, alpha)
+    width = sum(Fraction(p, sum(shares)) / len(bag) for p, bag in zip(shares, held, strict=True))
+    assert 1 - fraction(alpha) <= coverage <= 1 - fraction(alpha) + width
+
+
+@given(bags(distinct=False), some_alphas)
+def test_ties_leave_mixtures_lower_end_alone(drawn, alpha):
+    assert expected_coverage(*drawn, alpha) >= 1 - fraction(alpha)
+
+
+@given(client_scores(values), alphas, hnp.arrays(np.float32, 7, elements=values))
+def test_a_client_without_a_share_has_no_say_in_mixture(clients, alpha, strange):
+    shares = list(range(1, len(clients) + 1))
+    alone = calibrate(clients, alpha, "mixture", shares=shares)
+    joined = calibrate([strange, *clients], alpha, "mixture", shares=[0, *shares])
+    assert np.float32(joined.q_hat).tobytes() == np.float32(alone.q_hat).tobytes()
+
+
+def test_the_share_of_a_client_without_scores_is_lost_and_mixture_says_so():
+    # 19 scores that weigh 0.95/20 each; 18 of them reach 0.855, 19 reach 0.9025.
+    clients = [np.arange(1.0, 20.0), []]
+    result = calibrate(clients, 0.1, "mixture", shares=[0.95, 0.05])
+    assert result.q_hat == 19.0
+    assert result.note == (
+        "a share of 0.05 of the mixture is at clients without calibration scores (1) and counts "
+        "as never covered, which makes sets larger."
+    )
+    assert calibrate(clients, 0.1, "mixture", shares=[1.0, 0.0]).q_hat == 18.0
+    assert calibrate(clients, 0.1, "mixture", shares=[1.0, 0.0]).note == ""
+    result = calibrate(clients, 0.1, "mixture", shares=[0.85, 0.15])
+    assert result.q_hat == np.inf
+    assert "a share of 0.15" in result.note
+    assert result.note.endswith(
+        "alpha = 0.1 is less than what 19 calibration scores at 2 clients leave open for this "
+        "mixture, 0.193: q_hat is +inf and every set holds all labels."
+    )
+
+
+def test_mixture_sends_what_exact_sends():
+    rng = np.random.default_rng(0)
+    scores = [rng.random(40), rng.random(7)]
+    sent = {"exact": [], "mixture": []}
+    for rule, messages in sent.items():
+        calibrate(
+            scores,
+            0.2,
+            rule,
+            on_message=lambda direction, client, kind, message, to=messages: to.append(
+                (direction, client, kind, {name: a.tolist() for name, a in message.items()})
+            ),
+        )
+    assert len(sent["exact"]) == 16
+    assert sent["mixture"] == sent["exact"]
+    asked = []
+    calibrate(
+        [[1.0], [2.0]],
+        0.1,
+        "mixture",
+        shares=[1, 1],
+        on_message=lambda direction, client, kind, message: asked.append(direction),
+    )
+    assert asked == ["down", "up"] * 2  # q̂ is +inf after the first round
+
+
+@pytest.mark.parametrize(
+    ("shares", "sentence"),
+    [
+        ([1, 2, 3], "shares has length 3; it must hold one number for each of the 2 clients."),
+        ([1, -0.5], "shares[1] is -0.5; it must be a number of 0 or more."),
+        ([np.nan, 1], "shares[0] is nan; it must be a number of 0 or more."),
+        ([1, np.inf], "shares[1] is inf; it must be a number of 0 or more."),
+        (["1", 1], "shares[0] is '1'; it must be a number of 0 or more."),
+        ([True, 1], "shares[0] is True; it must be a number of 0 or more."),
+        ([0, 0.0], "shares is 0 for every client; at least one must be above 0."),
+        (0.5, "shares is 0.5; it must hold one number for each client."),
+    ],
+)
+def test_wrong_shares_are_refused(shares, sentence):
+    with pytest.raises(UsageError) as caught:
+        calibrate([[1.0], [2.0]], 0.5, "mixture", shares=shares)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("rule", [name for name in RULES if name != "mixture"])
+def test_shares_are_for_mixture_alone(rule):
+    sentence = f"shares are given for the rule '{rule}'; only 'mixture' takes them"
+    with pytest.raises(UsageError, match=sentence):
+        calibrate([[1.0]], 0.5, rule, shares=[1])
+    with pytest.raises(UsageError, match=sentence):
+        server_of(rule, 0.5, [1])
+
+
+def test_clients_tell_their_numbers_of_nodes_and_nothing_else():
+    heard = []
+    counts = converse(
+        count_server(),
+        count_client,
+        [3, 0, 5],
+        kind="test nodes",
+        on_message=lambda *m: heard.append(m),
+    )
+    assert counts == [3, 0, 5]
+    assert [(d, k, m["n"].tolist()) for d, k, _, m in heard if d == "up"] == [
+        ("up", 0, [3]),
+        ("up", 1, [0]),
+        ("up", 2, [5]),
+    ]
+
+
+# The rule pooled
+
+
+@given(client_scores(values), alphas)
+def test_pooled_is_what_one_owner_of_all_scores_would_take(clients, alpha):
+    pooled, alone = calibrate(clients, alpha, "pooled"), calibrate([np.concatenate(clients)], alpha)
+    assert (pooled.q_hat, pooled.rank, pooled.n_calibration) == (
+        alone.q_hat,
+        alone.rank,
+        alone.n_calibration,
+    )
+    assert pooled.clients == len(clients)
+    assert bool(pooled.note) == bool(alone.note)

@@ -2,12 +2,25 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcover.conformal import beta_binomial, coverage_band, exact_rank
+from fedcover.conformal import beta_binomial, coverage_band, exact_rank, mixture_band
+from fedcover.errors import UsageError
 
 
 def test_band_of_theorem_1():
     assert coverage_band(0.1, 190, 10) == (0.9, 0.9 + 10 / 200)
     assert coverage_band(0.2, 99) == (0.8, 0.8 + 1 / 100)
+
+
+def test_band_of_a_mixture():
+    low, high = mixture_band(0.1, [3, 5], [1, 3])
+    assert (low, high) == pytest.approx((0.9, 0.9 + 1 / 16 + 1 / 8))
+    with pytest.raises(UsageError, match="shares has length 1"):
+        mixture_band(0.1, [3, 5], [1])
+
+
+def test_theorem_1s_shares_have_theorem_1s_band():
+    n = np.array([0, 19, 171])
+    assert mixture_band(0.2, n, n + 1) == pytest.approx(coverage_band(0.2, 190, 3))
 
 
 @pytest.mark.parametrize(("alpha", "n", "m"), [(0.1, 99, 50), (0.05, 200, 1), (0.5, 1, 7)])

@@ -22,6 +22,15 @@ generator; see :mod:`fedcover.conformal.protocol`.
 """
 
 from fedcover.conformal.evaluation import ResplitMetrics, evaluate_resplits
+from fedcover.conformal.graph_scores import (
+    GRAPH_SCORES,
+    Diffusion,
+    GraphScore,
+    GraphScores,
+    diffused,
+    graph_scores,
+    snaps,
+)
 from fedcover.conformal.metrics import (
     GroupMetrics,
     by_group,
@@ -37,7 +46,15 @@ from fedcover.conformal.metrics import (
 )
 from fedcover.conformal.order import exact_rank, from_order_key, order_key
 from fedcover.conformal.protocol import Client, Listener, Message, Server, converse, message_bytes
-from fedcover.conformal.quantiles import RULES, Rule, Threshold, calibrate
+from fedcover.conformal.quantiles import (
+    RULES,
+    Rule,
+    Threshold,
+    calibrate,
+    count_client,
+    count_server,
+    server_of,
+)
 from fedcover.conformal.resplits import quantile_over_resplits
 from fedcover.conformal.scores import (
     SCORES,
@@ -61,20 +78,31 @@ from fedcover.conformal.temperature import (
     softmax,
 )
 from fedcover.conformal.tuning import (
+    DAPS_GRID,
     RAPS_GRID,
     REFERENCE_ALPHA,
+    SNAPS_GRID,
+    choose_diffusion,
     choose_raps,
+    diffusion_client,
+    diffusion_server,
     raps_client,
     raps_server,
 )
-from fedcover.conformal.validity import beta_binomial, coverage_band
+from fedcover.conformal.validity import beta_binomial, coverage_band, mixture_band
 
 __all__ = [
+    "DAPS_GRID",
+    "GRAPH_SCORES",
     "RAPS_GRID",
     "REFERENCE_ALPHA",
     "RULES",
     "SCORES",
+    "SNAPS_GRID",
     "Client",
+    "Diffusion",
+    "GraphScore",
+    "GraphScores",
     "GroupMetrics",
     "Listener",
     "Message",
@@ -92,22 +120,30 @@ __all__ = [
     "beta_binomial",
     "by_group",
     "calibrate",
+    "choose_diffusion",
     "choose_raps",
     "class_coverage_gap",
     "converse",
+    "count_client",
+    "count_server",
     "coverage",
     "coverage_band",
     "covered",
     "crossing_sets",
+    "diffused",
+    "diffusion_client",
+    "diffusion_server",
     "empty_rate",
     "evaluate_resplits",
     "exact_rank",
     "fit_temperature",
     "from_order_key",
+    "graph_scores",
     "lac",
     "mean_set_size",
     "message_bytes",
     "min_client_coverage",
+    "mixture_band",
     "nll",
     "order_key",
     "pooled_client",
@@ -118,9 +154,11 @@ __all__ = [
     "raps_client",
     "raps_server",
     "score",
+    "server_of",
     "singleton_hits",
     "singleton_rate",
     "size_stratified",
+    "snaps",
     "softmax",
     "true_scores",
 ]

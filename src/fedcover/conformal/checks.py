@@ -1,5 +1,8 @@
 """Argument checks, kept apart from the maths: one clear sentence each."""
 
+from collections.abc import Sequence
+from fractions import Fraction
+from numbers import Integral, Rational, Real
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,12 @@ from fedcover.errors import DataError, UsageError
 ROW_SUM_TOLERANCE = 1e-3
 """How far a row of probabilities may be from 1: half precision passes, logits do not."""
 
+SHARE_DENOMINATOR = 10**9
+"""Shares given as floats are read as fractions of at most this denominator: 0.1 is one tenth."""
+
+Shares = Sequence[float | Fraction] | NDArray[Any]
+"""How test nodes are spread over the clients: one number for each, of any common scale."""
+
 
 def check_alpha(alpha: float) -> float:
     """Return the miscoverage level as a float, or refuse it unless 0 < alpha < 1."""
@@ -17,6 +26,45 @@ def check_alpha(alpha: float) -> float:
     if not 0.0 < alpha < 1.0:
         raise UsageError(f"alpha is {alpha}; it must lie strictly between 0 and 1.")
     return alpha
+
+
+def check_shares(shares: Shares, clients: int, name: str = "shares") -> list[Fraction]:
+    """Return the clients' shares as fractions that sum to 1, or say what is wrong with them.
+
+    Integers and fractions are taken as they are. If there is a float among them, every share of
+    the whole is rounded to the nearest fraction of a denominator up to ``SHARE_DENOMINATOR``, so
+    that 0.5, 0.3, 0.2 are tenths and (n_k + 1)/(N + K), computed in floats, is that fraction.
+    """
+    listed = isinstance(shares, Sequence) or (isinstance(shares, np.ndarray) and shares.ndim == 1)
+    if not listed:
+        raise UsageError(f"{name} is {shares!r}; it must hold one number for each client.")
+    values = list(shares)
+    if len(values) != clients:
+        raise UsageError(
+            f"{name} has length {len(values)}; it must hold one number for each of the "
+            f"{clients} clients."
+        )
+    for place, value in enumerate(values):
+        number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+        if not (number and 0 <= value < float("inf")):
+            shown = f"{float(value):.12g}" if number else repr(value)
+            raise UsageError(f"{name}[{place}] is {shown}; it must be a number of 0 or more.")
+    exact = [_fraction(value) for value in values]
+    total = sum(exact)
+    if total == 0:
+        raise UsageError(f"{name} is 0 for every client; at least one must be above 0.")
+    exact = [value / total for value in exact]
+    if not all(isinstance(value, Rational) for value in values):
+        exact = [value.limit_denominator(SHARE_DENOMINATOR) for value in exact]
+        total = sum(exact)
+        exact = [value / total for value in exact]
+    return exact
+
+
+def _fraction(value: Any) -> Fraction:
+    if isinstance(value, Integral):
+        return Fraction(int(value))  # numpy's integers would overflow inside a Fraction
+    return Fraction(value if isinstance(value, Rational) else float(value))
 
 
 def check_probs(probs: ArrayLike) -> NDArray[np.float64]:

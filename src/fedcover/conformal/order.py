@@ -1,12 +1,13 @@
 """Float32 scores as ordered integers, and the conformal rank in exact arithmetic (design 5.2)."""
 
+from collections.abc import Sequence
 from fractions import Fraction
-from math import ceil
+from math import ceil, lcm
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import check_alpha, check_scores
+from fedcover.conformal.checks import Shares, check_alpha, check_scores, check_shares
 
 _SIGN = np.uint32(0x8000_0000)
 _ALL = np.uint32(0xFFFF_FFFF)
@@ -38,3 +39,18 @@ def exact_rank(alpha: float, n: int, clients: int = 1) -> int:
     """
     level = 1 - Fraction(check_alpha(alpha)).limit_denominator(10**12)
     return max(1, ceil(level * (int(n) + int(clients))))
+
+
+def mixture_weights(n: Sequence[int], shares: Shares | None = None) -> tuple[list[int], int]:
+    """Whole numbers w_k and s with w_k / s = p_k/(n_k + 1), for n_k scores at client k.
+
+    The scores ≤ q, c_k of them at client k, suffice for the level 1 − α if Σ w_k·c_k is at least
+    ``exact_rank(alpha, s, 0)``: the same as Σ p_k·c_k/(n_k + 1) ≥ 1 − α, without rounding. With the
+    shares of Theorem 1, p_k = (n_k + 1)/(N + K), which ``None`` stands for, every w_k is 1, s is
+    N + K, and the level is the theorem's rank.
+    """
+    sizes = [int(size) + 1 for size in n]
+    parts = check_shares(sizes if shares is None else shares, len(sizes))
+    weights = [part / size for part, size in zip(parts, sizes, strict=True)]
+    scale = lcm(*(weight.denominator for weight in weights))
+    return [int(weight * scale) for weight in weights], scale

@@ -1,11 +1,14 @@
 """The distributed quantile: what every client sends, and what the server makes of it.
 
-``exact`` (design 5.1, 5.2) finds the order statistic of Theorem 1 and is the default. ``average``
-and ``tdigest`` are the paper's two approximations; they carry no guarantee when clients differ and
-are here to reproduce the paper. Each rule is a client function and a server generator
+``exact`` (design 5.1, 5.2) finds the order statistic of Theorem 1 and is the default. ``mixture``
+promises the same for test nodes that are spread over the clients in any known way; its proof is in
+``docs/guarantee.md``. The others carry no finite-sample guarantee when clients differ: ``pooled``
+takes the rank that one owner of all scores would, and ``average`` and ``tdigest`` are the paper's
+two approximations, here to reproduce it. Each rule is a client function and a server generator
 (see :mod:`fedcover.conformal.protocol`); a client's local data are its calibration scores.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcover.conformal import tdigest
-from fedcover.conformal.checks import check_alpha, check_scores
-from fedcover.conformal.order import exact_rank, from_order_key, order_key
+from fedcover.conformal.checks import Shares, check_alpha, check_scores
+from fedcover.conformal.order import exact_rank, from_order_key, mixture_weights, order_key
 from fedcover.conformal.protocol import Client, Listener, Message, Server, converse
 from fedcover.errors import DataError, UsageError
 
@@ -28,7 +31,7 @@ class Threshold:
     """The server's answer: q̂ and how it came about.
 
     ``q_hat`` is a float32 value or +inf. ``rank`` is the rank among the pooled scores, 0 for
-    averaging, which has none. ``note`` is empty or a sentence the user must see.
+    ``average`` and ``mixture``, which have none. ``note`` is empty or a sentence the user must see.
     """
 
     q_hat: float
@@ -88,6 +91,62 @@ def exact_server(alpha: float) -> Server[Threshold]:
         lambda n, clients: exact_rank(alpha, n, clients)
     )
     return Threshold(q_hat, n, clients, rank, _full_sets_note(alpha, n, clients, rank))
+
+
+def mixture_server(alpha: float, shares: Shares | None = None) -> Server[Threshold]:
+    """q̂ is the smallest score q with Σ_k p_k · #{scores of client k ≤ q}/(n_k + 1) ≥ 1 − α.
+
+    p_k is client k's share of ``shares``, the probability that a test node is its; ``None`` means
+    n_k + 1, and then this is Theorem 1's q̂. The clients send what they send for ``exact``; the
+    server weighs the counts before it adds them, in whole numbers. A client without a share has
+    no say; what a client without scores has as its share counts as never covered.
+    """
+    check_alpha(alpha)
+    replies = yield {"depth": np.array([0]), "prefix": np.array([0], np.uint32)}
+    n = [int(reply["counts"].sum()) for reply in replies]
+    weights, scale = mixture_weights(n, shares)
+    remaining, reach = exact_rank(alpha, scale, 0), _weigh(weights, n)
+    note = _mixture_note(alpha, n, weights, scale, full=reach < remaining)
+    if reach < remaining:
+        return Threshold(float("inf"), sum(n), len(n), 0, note)
+    prefix = 0
+    for depth in range(1, _BYTES + 1):
+        # One row a byte: the clients' numbers of scores up to it.
+        below = np.cumsum([reply["counts"] for reply in replies], axis=1).T.tolist()
+        byte = bisect_left(below, remaining, key=lambda counts: _weigh(weights, counts))
+        if byte > 0:
+            remaining -= _weigh(weights, below[byte - 1])
+        prefix = prefix << 8 | byte
+        if depth < _BYTES:
+            replies = yield {"depth": np.array([depth]), "prefix": np.array([prefix], np.uint32)}
+    return Threshold(float(from_order_key(prefix)), sum(n), len(n), 0, note)
+
+
+def _weigh(weights: Sequence[int], counts: Sequence[int]) -> int:
+    return sum(weight * count for weight, count in zip(weights, counts, strict=True))
+
+
+def pooled_rank_server(alpha: float) -> Server[Threshold]:
+    """q̂ is the ⌈(1−α)(N+1)⌉-th smallest calibration score, as if one client held them all.
+
+    Less cautious than Theorem 1's N + K, and without its finite-sample guarantee: where clients
+    differ, coverage can lie below 1 − α, by up to (1 − α)(K − 1)/(N + K) under its draw of a node.
+    """
+    q_hat, n, clients, rank = yield from order_statistic_server(
+        lambda n, _clients: exact_rank(alpha, n)
+    )
+    return Threshold(q_hat, n, clients, rank, _full_sets_note(alpha, n, clients, rank))
+
+
+def count_client(nodes: int, query: Message) -> Message:  # noqa: ARG001  (there is one question)
+    """Tell how many nodes there are: test nodes, for the shares of :func:`mixture_server`."""
+    return {"n": np.array([nodes])}
+
+
+def count_server() -> Server[list[int]]:
+    """Ask every client for its number of nodes."""
+    replies = yield {}
+    return [int(reply["n"][0]) for reply in replies]
 
 
 def average_client(scores: ArrayLike, query: Message) -> Message:
@@ -156,7 +215,10 @@ def tdigest_thresholds(replies: Sequence[Message], alphas: Sequence[float]) -> l
 
 @dataclass(frozen=True)
 class Rule:
-    """A quantile rule; ``guarantee`` says whether Theorem 1 holds for its q̂."""
+    """A quantile rule; ``guarantee`` says whether its q̂ covers 1 − α in finite samples.
+
+    ``server`` takes alpha; where a rule knows shares, :func:`server_of` hands them over.
+    """
 
     name: str
     client: Client[ArrayLike]
@@ -166,9 +228,27 @@ class Rule:
 
 RULES: dict[str, Rule] = {
     "exact": Rule("exact", histogram_client, exact_server, guarantee=True),
+    "mixture": Rule("mixture", histogram_client, mixture_server, guarantee=True),
+    "pooled": Rule("pooled", histogram_client, pooled_rank_server, guarantee=False),
     "average": Rule("average", average_client, average_server, guarantee=False),
     "tdigest": Rule("tdigest", tdigest.client, tdigest_server, guarantee=False),
 }
+
+
+def server_of(rule: str, alpha: float, shares: Shares | None = None) -> Server[Threshold]:
+    """Return the rule's server for this level; ``shares`` are for ``mixture`` alone."""
+    check_rule(rule, shares)
+    if rule == "mixture":
+        return mixture_server(alpha, shares)
+    return RULES[rule].server(alpha)
+
+
+def check_rule(rule: str, shares: Shares | None = None) -> None:
+    """Refuse a rule that does not exist, or shares for one that takes none."""
+    if rule not in RULES:
+        raise UsageError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}.")
+    if shares is not None and rule != "mixture":
+        raise UsageError(f"shares are given for the rule {rule!r}; only 'mixture' takes them.")
 
 
 def calibrate(
@@ -176,16 +256,24 @@ def calibrate(
     alpha: float,
     rule: str = "exact",
     *,
+    shares: Shares | None = None,
     on_message: Listener | None = None,
 ) -> Threshold:
-    """Find q̂ from every client's calibration scores, all clients in this process."""
-    if rule not in RULES:
-        raise UsageError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}.")
+    """Find q̂ from every client's calibration scores, all clients in this process.
+
+    ``shares``, for the rule ``mixture``, says how test nodes are spread over the clients, as
+    numbers of any common scale; they must not come from the scores. ``None`` means n_k + 1.
+    """
+    check_rule(rule, shares)
     if not scores_by_client:
         raise UsageError("scores_by_client is empty; it must hold one array for every client.")
-    chosen = RULES[rule]
-    server = chosen.server(check_alpha(alpha))
-    return converse(server, chosen.client, scores_by_client, kind="quantile", on_message=on_message)
+    return converse(
+        server_of(rule, check_alpha(alpha), shares),
+        RULES[rule].client,
+        scores_by_client,
+        kind="quantile",
+        on_message=on_message,
+    )
 
 
 def _full_sets_note(alpha: float, n: int, clients: int, rank: int) -> str:
@@ -195,6 +283,26 @@ def _full_sets_note(alpha: float, n: int, clients: int, rank: int) -> str:
         f"alpha = {alpha:g} asks for rank {rank} of {n} calibration scores at {clients} clients: "
         "q_hat is +inf and every set holds all labels."
     )
+
+
+def _mixture_note(
+    alpha: float, n: Sequence[int], weights: Sequence[int], scale: int, *, full: bool
+) -> str:
+    sentences = []
+    silent = [k for k, size in enumerate(n) if size == 0 and weights[k] > 0]
+    if silent:
+        lost = sum(weights[k] for k in silent) / scale
+        sentences.append(
+            f"a share of {lost:.3g} of the mixture is at clients without calibration scores "
+            f"({', '.join(map(str, silent))}) and counts as never covered, which makes sets larger."
+        )
+    if full:
+        sentences.append(
+            f"alpha = {alpha:g} is less than what {sum(n)} calibration scores at {len(n)} clients "
+            f"leave open for this mixture, {1 - _weigh(weights, n) / scale:.3g}: "
+            "q_hat is +inf and every set holds all labels."
+        )
+    return " ".join(sentences)
 
 
 def _averaging_note(alpha: float, n_k: NDArray[np.int_]) -> str:

@@ -1,15 +1,16 @@
 """The same q̂, bit for bit, for many calibration/test re-splits at once (design 5.6)."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcover.conformal import tdigest
-from fedcover.conformal.checks import check_indices, check_scores
-from fedcover.conformal.order import exact_rank
-from fedcover.conformal.quantiles import RULES, mean_quantile, tdigest_thresholds
-from fedcover.errors import DataError, UsageError
+from fedcover.conformal.checks import Shares, check_indices, check_scores
+from fedcover.conformal.order import exact_rank, mixture_weights
+from fedcover.conformal.quantiles import check_rule, mean_quantile, tdigest_thresholds
+from fedcover.errors import DataError
 
 
 def quantile_over_resplits(
@@ -20,13 +21,16 @@ def quantile_over_resplits(
     alphas: Sequence[float],
     *,
     clients: int | None = None,
+    shares: Shares | None = None,
 ) -> NDArray[np.float32]:
     """q̂ of every re-split and level: shape (R, len(alphas)).
 
     ``true_scores`` and ``client`` are (n,), over all calibration and test nodes; row r of
     ``is_calibration`` (R, n) marks the calibration nodes of re-split r. ``clients`` is K, the
     largest index plus one unless given; give it where the last clients may hold no node.
+    ``shares`` are for the rule ``mixture``, and the same in every re-split; ``None`` means n_k + 1.
     """
+    check_rule(rule, shares)
     scores = check_scores(true_scores)
     if scores.ndim != 1:
         raise DataError(f"true_scores has shape {scores.shape}; it must be one number per node.")
@@ -39,21 +43,64 @@ def quantile_over_resplits(
             f"it must be bool of shape (re-splits, {len(scores)})."
         )
     if rule == "exact":
-        return _exact(scores, mask, alphas, K)
+        return _pooled(scores, mask, alphas, K)
+    if rule == "pooled":
+        return _pooled(scores, mask, alphas, 1)
+    if rule == "mixture":
+        return _mixture(scores, owner, mask, alphas, K, shares)
     if rule == "average":
         return _average(scores, owner, mask, alphas, K)
-    if rule == "tdigest":
-        return _tdigest(scores, owner, mask, alphas, K)
-    raise UsageError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}.")
+    return _tdigest(scores, owner, mask, alphas, K)
 
 
-def _exact(
+def _pooled(
     scores: NDArray[np.float32], mask: NDArray[np.bool_], alphas: Sequence[float], K: int
 ) -> NDArray[np.float32]:
+    """The ⌈(1−α)(N+K)⌉-th smallest of all scores: Theorem 1, or with K = 1 the rule ``pooled``."""
     table = _OrderStatistics(scores, np.zeros(len(scores), np.intp), mask, 1)
     n = table.counts[:, 0]
     columns = [table.at(_ranks(alpha, n, K)[:, None])[:, 0] for alpha in alphas]
     return np.stack(columns, axis=1) if columns else np.empty((len(mask), 0), np.float32)
+
+
+def _mixture(
+    scores: NDArray[np.float32],
+    owner: NDArray[np.intp],
+    mask: NDArray[np.bool_],
+    alphas: Sequence[float],
+    K: int,
+    shares: Shares | None,
+) -> NDArray[np.float32]:
+    """Floats find the place to within their rounding, whole numbers decide inside it."""
+    order = np.argsort(scores, kind="stable")
+    scores, owner = scores[order], owner[order]
+    q_hats = np.full((len(mask), len(alphas)), np.inf, dtype=np.float32)
+    known: dict[bytes, tuple[list[int], int, NDArray[np.float64]]] = {}  # by the clients' sizes
+    for r, row in enumerate(mask):
+        places = np.flatnonzero(row[order])
+        held = owner[places]
+        sizes = np.bincount(held, minlength=K)
+        if sizes.tobytes() not in known:  # re-splits mostly keep them
+            weights, scale = mixture_weights(sizes.tolist(), shares)
+            parts = np.array([weight / scale for weight in weights])
+            known[sizes.tobytes()] = weights, scale, parts
+        weights, scale, parts = known[sizes.tobytes()]
+        reached = np.cumsum(parts[held])
+        # A sum of n numbers with total at most 1 is off by at most n roundings; so is each part.
+        slack = 4 * (len(places) + 1) * np.finfo(np.float64).eps
+
+        def exactly(end: int, weights: list[int] = weights, held: NDArray[np.intp] = held) -> int:
+            """The whole-number weight of the scores up to and with place ``end``."""
+            counts = np.bincount(held[: end + 1], minlength=K).tolist()
+            return sum(weight * count for weight, count in zip(weights, counts, strict=True))
+
+        for a, alpha in enumerate(alphas):
+            target = exact_rank(alpha, scale, 0)
+            low, high = np.searchsorted(reached, target / scale + np.array([-slack, slack]))
+            place = bisect_left(range(len(places)), target, int(low), int(high), key=exactly)
+            if place < len(places):
+                q_hats[r, a] = scores[places[place]]
+    return q_hats
 
 
 def _average(

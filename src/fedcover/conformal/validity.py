@@ -1,8 +1,9 @@
 """What coverage theory promises, to hold measured coverage against (Theorem 1; design 5.6)."""
 
+from collections.abc import Sequence
 from math import sqrt
 
-from fedcover.conformal.checks import check_alpha
+from fedcover.conformal.checks import Shares, check_alpha, check_shares
 from fedcover.conformal.order import exact_rank
 
 
@@ -13,6 +14,17 @@ def coverage_band(alpha: float, n: int, clients: int = 1) -> tuple[float, float]
     """
     level = 1.0 - check_alpha(alpha)
     return level, level + clients / (n + clients)
+
+
+def mixture_band(alpha: float, n: Sequence[int], shares: Shares) -> tuple[float, float]:
+    """The band of the rule ``mixture``: 1−α and 1−α+Σ_k p_k/(n_k+1), for n_k scores at client k.
+
+    It is for the expected coverage of a test node that is client k's with probability p_k. The
+    upper end supposes scores without ties. For Theorem 1's shares it is Theorem 1's band.
+    """
+    level = 1.0 - check_alpha(alpha)
+    parts = check_shares(shares, len(n))
+    return level, level + float(sum(p / (int(m) + 1) for p, m in zip(parts, n, strict=True)))
 
 
 def beta_binomial(alpha: float, n: int, m: int) -> tuple[float, float]:

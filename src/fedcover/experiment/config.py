@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcover.conformal.checks import check_shares
 from fedcover.conformal.quantiles import RULES
 from fedcover.conformal.scores import SCORES
 from fedcover.errors import UsageError
@@ -35,7 +36,9 @@ class Config:
     pairs.
 
     ``clients`` is 10 if not set, but stays None for the partition ``given``, whose column knows
-    the number. Settings with several values take any sequence, or one value alone.
+    the number. ``mixture`` is for the quantile rule of that name: a test node is client k's with
+    that share, whatever its scale. Settings with several values take any sequence, or one value
+    alone.
     """
 
     clients: int | None = None
@@ -44,6 +47,7 @@ class Config:
     model: str = "gcn"
     scores: tuple[str, ...] = ("aps", "raps", "lac")
     quantiles: tuple[str, ...] = ("exact",)
+    mixture: tuple[float, ...] | None = None  # clients' shares of test nodes; None: as they are
     alphas: tuple[float, ...] = (0.05, 0.1, 0.2)
     seeds: int = 5
     first_seed: int = 0
@@ -81,6 +85,7 @@ class Config:
             value = getattr(self, name)
             if not (value is None and name == "clients"):
                 _whole(name, value, at_least=1)
+        object.__setattr__(self, "mixture", _mixture(self))
         _whole("batch_size", self.batch_size, at_least=0)
         _whole("first_seed", self.first_seed, at_least=0)
         for name in ("dropout", "valid"):
@@ -166,7 +171,7 @@ def _several(setting: str, values: Any) -> tuple[Any, ...]:
     if isinstance(values, np.ndarray) and values.ndim == 1:
         return tuple(values.tolist())
     if not isinstance(values, Sequence) or isinstance(values, bytes):
-        what = "numbers" if setting == "alphas" else "words"
+        what = "numbers" if setting in ("alphas", "mixture") else "words"
         raise UsageError(f"{setting} is {values!r}; it must be a tuple of {what}.")
     return tuple(values)
 
@@ -191,6 +196,17 @@ def _levels(alphas: tuple[Any, ...]) -> tuple[float, ...]:
     levels = tuple(float(alpha) for alpha in alphas)
     _distinct("alphas", levels)
     return levels
+
+
+def _mixture(config: Config) -> tuple[float, ...] | None:
+    """The clients' shares, normalised."""
+    if config.mixture is None:
+        return None
+    if "mixture" not in config.quantiles:
+        raise UsageError("mixture is set, which needs 'mixture' among the quantiles.")
+    given = _several("mixture", config.mixture)
+    clients = len(given) if config.clients is None else config.clients
+    return tuple(float(share) for share in check_shares(given, clients, "mixture"))
 
 
 def _whole(setting: str, value: Any, *, at_least: int) -> None:

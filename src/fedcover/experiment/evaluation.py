@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedcover import conformal
+from fedcover.conformal.checks import check_shares
 from fedcover.conformal.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE
 from fedcover.experiment.config import Config
 from fedcover.experiment.frames import sets_frame
@@ -24,7 +25,7 @@ from fedcover.federation.ledger import Ledger
 from fedcover.graphs.partition import boundary
 from fedcover.graphs.splits import Role, resplits
 
-MIXTURE_SLACK = 0.02  # total variation between the theorem's client weights and the test nodes
+MIXTURE_SLACK = 0.02  # total variation between a promise's client weights and the test nodes
 DEGREES = ("0", "1", "2-3", "4-7", "8-15", "16+")
 POSITIONS = ("interior", "boundary")
 
@@ -39,6 +40,7 @@ class Evaluation:
     notes: list[str] = field(default_factory=list)
     temperature: float = 1.0
     raps: conformal.RapsConstants | None = None
+    mixture: Sequence[float] | None = None  # the clients' shares of test nodes, for that rule
 
 
 class Judge:
@@ -50,6 +52,8 @@ class Judge:
         graph, partition = repetition.graph, repetition.partition
         self.repetition, self.config = repetition, config
         self.engine = engine or InProcess()
+        if config.mixture is not None:
+            check_shares(config.mixture, partition.clients, "mixture")  # before any training
         self.y = graph.y.numpy()
         self.pool = np.flatnonzero(repetition.roles >= Role.CALIB)
         self.client = partition.client[self.pool]
@@ -99,6 +103,7 @@ class Judge:
                 kind="raps constants",
                 on_message=ledger.listener(),
             )
+        outcome.mixture = self._shares(ledger)
         accuracy = float(np.mean(probs[self.pool].argmax(axis=1) == self.y[self.pool]))
         for name in self.config.scores:
             scores = np.zeros(probs.shape, dtype=np.float32)
@@ -115,19 +120,44 @@ class Judge:
             notes.append(
                 "there are no validation nodes: the last round is kept, T = 1, and RAPS is APS."
             )
-        calibration, test = (
-            np.array([len(nodes) for nodes in self.by_client(role, self.y)])
-            for role in (Role.CALIB, Role.TEST)
-        )
-        weight = (calibration + 1) / (calibration + 1).sum()
-        apart = float(np.abs(test / test.sum() - weight).sum() / 2)
-        if apart > MIXTURE_SLACK:
+        apart = self._apart(self._counts(Role.CALIB) + 1)
+        if "exact" in self.config.quantiles and apart > MIXTURE_SLACK:
             notes.append(
                 "test nodes are not spread over the clients as calibration nodes are (total "
                 f"variation {apart:.2f}): the guarantee is not for their mean, but for clients "
-                "weighed by their calibration nodes."
+                "weighed by their calibration nodes; --quantiles mixture gives one for their mean."
             )
+        if self.config.mixture is not None:
+            apart = self._apart(np.array(self.config.mixture))
+            if apart > MIXTURE_SLACK:
+                notes.append(
+                    "quantile mixture: the guarantee is for the clients' shares in --mixture, and "
+                    "test nodes are spread over them otherwise (total variation "
+                    f"{apart:.2f}); coverage in results.csv is the mean over test nodes."
+                )
         return notes
+
+    def _counts(self, role: Role) -> NDArray[np.int64]:
+        """How many nodes of this role each client has."""
+        owner = self.repetition.partition.client[self.repetition.roles == role]
+        return np.bincount(owner, minlength=self.repetition.partition.clients)
+
+    def _apart(self, weights: NDArray[Any]) -> float:
+        """Total variation between these weights of the clients and their shares of test nodes."""
+        test = self._counts(Role.TEST)
+        return float(np.abs(test / test.sum() - weights / weights.sum()).sum() / 2)
+
+    def _shares(self, ledger: Ledger) -> Sequence[float] | None:
+        """What the rule ``mixture`` promises for: the config's shares, or the test nodes'."""
+        if "mixture" not in self.config.quantiles or self.config.mixture is not None:
+            return self.config.mixture
+        return self.engine.ask(
+            conformal.count_server(),
+            conformal.count_client,
+            self._counts(Role.TEST).tolist(),
+            kind="test nodes",
+            on_message=ledger.listener(),
+        )
 
     def _legend(self) -> str:
         """What the numbers of clients in a note stand for, where clients have names."""
@@ -174,6 +204,7 @@ class Judge:
             scores[np.arange(len(y)), probs.argmax(axis=1)] = -np.inf
         test = np.flatnonzero(self.repetition.roles == Role.TEST)
         for rule in config.quantiles:
+            shares = outcome.mixture if rule == "mixture" else None
             q_hats = conformal.quantile_over_resplits(
                 rule,
                 true[self.pool],
@@ -181,10 +212,11 @@ class Judge:
                 self.is_calibration,
                 config.alphas,
                 clients=self.repetition.partition.clients,
+                shares=shares,
             )
             for a, alpha in enumerate(config.alphas):
                 threshold = self.engine.ask(
-                    conformal.RULES[rule].server(alpha),
+                    conformal.server_of(rule, alpha, shares),
                     conformal.RULES[rule].client,
                     calibration,
                     kind="quantile",
