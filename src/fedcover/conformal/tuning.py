@@ -1,22 +1,24 @@
-"""The choice of RAPS's constants on validation nodes, federated (design 5.3, 5.4).
+"""The choice of a score's constants on validation nodes, federated (design 5.3, 5.4).
 
-For every (ν, k_reg) of a grid the clients' validation scores give a quantile by the same four
-rounds of integer counts that the exact rule uses; then every client says how many labels its
-validation nodes would keep. The pair with the fewest labels wins. Counts alone leave a client, and
-the choice does not depend on how nodes are spread over clients.
+For every candidate of a grid (RAPS's ν and k_reg, or the weights of a graph-aware score) the
+clients' validation scores give a quantile by the same four rounds of integer counts that the exact
+rule uses; then every client says how many labels its validation nodes would keep. The candidate
+with the fewest labels wins. Counts alone leave a client, and the choice does not depend on how
+nodes are spread over clients.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcover.conformal.checks import check_alpha
+from fedcover.conformal.graph_scores import Diffusion, GraphScores
 from fedcover.conformal.order import exact_rank
 from fedcover.conformal.protocol import Message, Server, converse
 from fedcover.conformal.quantiles import histogram_client, order_statistic_server
-from fedcover.conformal.scores import RapsConstants, penalised, ranked, true_scores
+from fedcover.conformal.scores import RapsConstants, Scores, penalised, ranked, true_scores
 from fedcover.conformal.sets import prediction_sets
 
 REFERENCE_ALPHA = 0.1
@@ -28,26 +30,33 @@ RAPS_GRID: tuple[RapsConstants, ...] = (
 )
 """No penalty (plain APS) first, then the ν that RAPS's authors search, at small k_reg."""
 
+DAPS_GRID: tuple[Diffusion, ...] = tuple(Diffusion(tenth / 10) for tenth in range(10))
+"""No diffusion (the base score) first, then ever stronger."""
+
+SNAPS_GRID: tuple[Diffusion, ...] = tuple(
+    Diffusion(neighbours / 6, (total - neighbours) / 6)
+    for total in range(6)
+    for neighbours in range(total + 1)
+)
+"""Weights in sixths, no diffusion first, then ever stronger; a sixth or more is a node's own.
+
+A third each for the node, its neighbours and its similar nodes is what SNAPS's authors use without
+tuning.
+"""
+
 ValidationNodes = tuple[ArrayLike, ArrayLike, ArrayLike]
 """Probabilities (n, C), integer labels (n,) and u (n,); n may be 0."""
+
+ValidationScores = tuple[GraphScores, ArrayLike]
+"""``graph_scores(...).at(valid)`` and the integer labels of the same nodes; n may be 0."""
 
 
 def raps_client(local: ValidationNodes, query: Message) -> Message:
     """Answer for every pair of the grid: byte counts of the true scores, or kept labels at q̂."""
     probs, labels, u = local
     in_order = ranked(probs)
-    scores = [
-        penalised(in_order, u, float(nu), int(k))
-        for nu, k in zip(query["nu"], query["k_reg"], strict=True)
-    ]
-    if "q_hat" in query:
-        kept = [prediction_sets(s, q).sum() for s, q in zip(scores, query["q_hat"], strict=True)]
-        return {"labels_kept": np.array(kept, dtype=np.int64)}
-    counts = [
-        histogram_client(true_scores(s, labels), {"depth": query["depth"], "prefix": prefix[None]})
-        for s, prefix in zip(scores, query["prefix"], strict=True)
-    ]
-    return {"counts": np.stack([reply["counts"] for reply in counts])}
+    pairs = zip(query["nu"], query["k_reg"], strict=True)
+    return _answer((penalised(in_order, u, float(nu), int(k)) for nu, k in pairs), labels, query)
 
 
 def raps_server(
@@ -58,27 +67,11 @@ def raps_server(
     The threshold is the plain quantile, rank ⌈(1−α)N⌉, which exists however few the nodes are:
     sizes are compared here, nothing is promised. Without any validation node: the grid's first.
     """
-    check_alpha(alpha)
     constants = {
         "nu": np.array([c.nu for c in grid]),
         "k_reg": np.array([c.k_reg for c in grid]),
     }
-    searches = [order_statistic_server(lambda n, _clients: exact_rank(alpha, n, 0)) for _ in grid]
-    queries = [next(search) for search in searches]
-    q_hats: list[float] = []
-    while not q_hats:  # all searches take the same number of rounds
-        prefix = np.concatenate([query["prefix"] for query in queries])
-        replies = yield {**constants, "depth": queries[0]["depth"], "prefix": prefix}
-        if not any(reply["counts"].any() for reply in replies):
-            return grid[0]
-        for g, search in enumerate(searches):
-            try:
-                queries[g] = search.send([{"counts": reply["counts"][g]} for reply in replies])
-            except StopIteration as stop:
-                q_hats.append(cast(float, stop.value[0]))
-    replies = yield {**constants, "q_hat": np.array(q_hats, dtype=np.float32)}
-    kept: NDArray[np.int64] = np.sum([reply["labels_kept"] for reply in replies], axis=0)
-    return grid[int(np.argmin(kept))]
+    return grid[(yield from _fewest_labels(constants, len(grid), alpha))]
 
 
 def choose_raps(
@@ -90,3 +83,81 @@ def choose_raps(
 ) -> RapsConstants:
     """Choose RAPS's constants on validation nodes held in one place."""
     return converse(raps_server(alpha, grid), raps_client, [(probs, labels, u)])
+
+
+def diffusion_client(local: ValidationScores, query: Message) -> Message:
+    """Answer for every pair of weights, as ``raps_client`` does.
+
+    The means over neighbours and similar nodes are taken before, over all of the client's nodes;
+    here they are only mixed, at its validation nodes.
+    """
+    scores, labels = local
+    pairs = zip(query["neighbours"], query["similar"], strict=True)
+    mixed = (scores.combined(Diffusion(float(a), float(b))) for a, b in pairs)
+    return _answer(mixed, labels, query)
+
+
+def diffusion_server(
+    alpha: float = REFERENCE_ALPHA, grid: Sequence[Diffusion] = DAPS_GRID
+) -> Server[Diffusion]:
+    """Choose a graph-aware score's weights by the rule of ``raps_server``.
+
+    ``DAPS_GRID`` for a score over neighbours alone, ``SNAPS_GRID`` for one with similar nodes too.
+    """
+    constants = {
+        "neighbours": np.array([c.neighbours for c in grid]),
+        "similar": np.array([c.similar for c in grid]),
+    }
+    return grid[(yield from _fewest_labels(constants, len(grid), alpha))]
+
+
+def choose_diffusion(
+    scores: GraphScores,
+    labels: ArrayLike,
+    alpha: float = REFERENCE_ALPHA,
+    grid: Sequence[Diffusion] = DAPS_GRID,
+) -> Diffusion:
+    """Choose the weights on validation nodes held in one place."""
+    return converse(diffusion_server(alpha, grid), diffusion_client, [(scores, labels)])
+
+
+def _answer(candidates: Iterable[Scores], labels: ArrayLike, query: Message) -> Message:
+    """A client's part of the search, for any scores: one entry of the reply a candidate."""
+    if "q_hat" in query:
+        pairs = zip(candidates, query["q_hat"], strict=True)
+        kept = [prediction_sets(scores, q_hat).sum() for scores, q_hat in pairs]
+        return {"labels_kept": np.array(kept, dtype=np.int64)}
+    counts = [
+        histogram_client(
+            true_scores(scores, labels), {"depth": query["depth"], "prefix": prefix[None]}
+        )["counts"]
+        for scores, prefix in zip(candidates, query["prefix"], strict=True)
+    ]
+    return {"counts": np.stack(counts)}
+
+
+def _fewest_labels(constants: Message, candidates: int, alpha: float) -> Server[int]:
+    """The server's part: which candidate keeps the fewest labels, the first among equals.
+
+    ``constants`` are what clients need to know the candidates by; they go with every query.
+    """
+    check_alpha(alpha)
+    searches = [
+        order_statistic_server(lambda n, _clients: exact_rank(alpha, n, 0))
+        for _ in range(candidates)
+    ]
+    queries = [next(search) for search in searches]
+    q_hats: list[float] = []
+    while not q_hats:  # all searches take the same number of rounds
+        prefix = np.concatenate([query["prefix"] for query in queries])
+        replies = yield {**constants, "depth": queries[0]["depth"], "prefix": prefix}
+        if not any(reply["counts"].any() for reply in replies):
+            return 0
+        for g, search in enumerate(searches):
+            try:
+                queries[g] = search.send([{"counts": reply["counts"][g]} for reply in replies])
+            except StopIteration as stop:
+                q_hats.append(cast(float, stop.value[0]))
+    replies = yield {**constants, "q_hat": np.array(q_hats, dtype=np.float32)}
+    kept: NDArray[np.int64] = np.sum([reply["labels_kept"] for reply in replies], axis=0)
+    return int(np.argmin(kept))
