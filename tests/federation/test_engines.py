@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fedcover.errors import DataError
-from fedcover.federation import Federation, InProcess, Plan, Reference, Trained
+from fedcover.federation import Federation, InProcess, Plan, Prior, Reference, Trained
+from fedcover.federation.engine import log_prior
 from fedcover.federation.program import _Best
 from fedcover.federation.stack import Parameters
 from fedcover.neighbors.augment import augment
@@ -86,6 +87,67 @@ def test_generated_edges_may_count_less(make_federation, model, density):
     clients = [replace(client, generated_weight=1.0) for client in clients]
     (plain,) = InProcess().train([replace(federation, clients=clients)], plan)
     assert largest_difference(ours, plain) > 1e-3
+
+
+@pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
+@pytest.mark.parametrize("batch_size", [None, 4], ids=["full", "batches"])
+def test_a_prior_and_an_offset_enter_the_logits_in_every_engine(
+    make_federation, average, batch_size
+):
+    federation = make_federation(3)
+    rng = np.random.default_rng(4)
+    moved = [replace(c, offset=rng.normal(size=(c.nodes, 3))) for c in federation.clients[:2]]
+    federation = replace(federation, clients=[*moved, federation.clients[2]])
+    plan = replace(EXACT, prior=Prior(2.0, 0.7), average=average, batch_size=batch_size)
+    (ours,), (theirs,) = (engine.train([federation], plan) for engine in (InProcess(), Reference()))
+    assert largest_difference(ours, theirs) < 1e-9
+    (plain,) = InProcess().train([federation], replace(plan, prior=None))
+    assert largest_difference(ours, plain) > 1e-2
+
+
+def test_the_prior_is_the_smoothed_mix_of_the_training_labels(make_federation):
+    client = replace(
+        make_federation(3).clients[1], y=np.array([0] * 6 + [1] * 54), train=np.arange(3, 12)
+    )
+    # Three nodes of label 0 and six of label 1; three more are spread evenly over three labels.
+    expected = 0.5 * np.log(np.array([4, 7, 1]) / 12)
+    plan = replace(EXACT, prior=Prior(smoothing=3.0, strength=0.5))
+    np.testing.assert_allclose(log_prior(client, plan), expected)
+    assert not log_prior(client, EXACT).any()
+
+
+def test_link_prediction_has_no_prior(make_federation):
+    federation = with_generated(make_federation(3))
+    plan = replace(EXACT, task="links", classes=6)
+    for engine in (InProcess(), Reference()):
+        (plain,), (same,) = (
+            engine.train([federation], p) for p in (plan, replace(plan, prior=Prior()))
+        )
+        assert largest_difference(plain, same) == 0.0
+
+
+@pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
+@pytest.mark.parametrize("density", [0.05, 0.9], ids=["sparse", "dense"])
+def test_training_goes_on_from_given_weights(make_federation, average, density):
+    federations = [make_federation(k, density, seed) for k, seed in ((3, 1), (10, 2))]
+    start = [model.weights[0] for model in InProcess().train(federations, EXACT)]
+    plan = replace(EXACT, average=average, rounds=4)
+    ours, theirs = (e.train(federations, plan, start=start) for e in (InProcess(), Reference()))
+    for mine, other in zip(ours, theirs, strict=True):
+        assert largest_difference(mine, other) < 1e-9
+        assert mine.best_round == other.best_round
+        assert len(mine.valid_loss) == 5  # the start's and four more
+        np.testing.assert_allclose(mine.valid_loss, other.valid_loss, rtol=1e-9)
+
+
+@pytest.mark.parametrize("engine", [InProcess(), Reference()], ids=["inprocess", "reference"])
+def test_a_start_that_no_round_improves_is_kept(make_federation, engine):
+    federation = make_federation(3)
+    (trained,) = engine.train([federation], EXACT)
+    plan = replace(EXACT, average=False, lr=5.0, rounds=3)
+    (spoilt,) = engine.train([federation], plan, start=[trained.weights[0]])
+    assert spoilt.best_round == 0
+    assert largest_difference(spoilt, trained) < 1e-12
 
 
 def test_link_prediction_does_not_depend_on_the_stack(make_federation):

@@ -34,6 +34,7 @@ class Client:
     valid: NDArray[np.int64]
     generated: int = 0  # nodes at the end that stand for neighbours elsewhere; they have no label
     generated_weight: float = 1.0  # of an edge to one of these
+    offset: NDArray[np.floating] | None = None  # added to the logits, nodes × classes
 
     @property
     def nodes(self) -> int:
@@ -61,6 +62,14 @@ class Federation:
 
 
 @dataclass(frozen=True)
+class Prior:
+    """How a client's label mix enters its logits; see :func:`log_prior`."""
+
+    smoothing: float = 1.0  # how many nodes, spread evenly over the labels, are added to its own
+    strength: float = 1.0  # 0: not at all; 1: as Bayes' rule has it
+
+
+@dataclass(frozen=True)
 class Plan:
     """How to train: the model, its optimiser (Adam), and the rhythm of averaging.
 
@@ -68,6 +77,8 @@ class Plan:
     clients by their number. The task ``links`` trains a variational graph auto-encoder
     (:mod:`fedcover.models.vgae`) and weighs all clients alike, as the paper's algorithm does; its
     ``classes`` are the latent means followed by the log deviations.
+
+    With ``prior``, every client adds :func:`log_prior` to its logits, in training and after it.
     """
 
     model: str
@@ -81,11 +92,16 @@ class Plan:
     batch_size: int | None = None
     dtype: torch.dtype = torch.float32  # float64 for comparing engines without rounding
     average: bool = True  # False: every client keeps its own model (the method Loc)
+    prior: Prior | None = None
 
 
 @dataclass(frozen=True)
 class Trained:
-    """One federation's models at the round with the lowest pooled validation loss."""
+    """One federation's models at the round with the lowest pooled validation loss.
+
+    ``best_round`` is an index into ``valid_loss``; if the training had a ``start``, the first entry
+    is that of the start itself.
+    """
 
     weights: list[Weights]  # by client; the same object for all when averaged
     logits: list[NDArray[np.float32]]  # by client, for all its nodes
@@ -98,10 +114,17 @@ class Engine(Protocol):
     """A way to execute clients."""
 
     def train(
-        self, federations: Sequence[Federation], plan: Plan, *, on_round: OnRound | None = None
+        self,
+        federations: Sequence[Federation],
+        plan: Plan,
+        *,
+        start: Sequence[Weights] | None = None,
+        on_round: OnRound | None = None,
     ) -> list[Trained]:
         """Train one model (or, without averaging, one a client) for each federation.
 
+        ``start`` has the weights that each federation begins with, drawn from its seed if not
+        given. A given start that no round improves is kept.
         ``on_round`` is called after each round with the number of rounds done.
         """
         ...
@@ -142,6 +165,21 @@ def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list
         order = rng.permutation(count)
         steps += [order[i : i + plan.batch_size] for i in range(0, count, plan.batch_size)]
     return steps
+
+
+def log_prior(client: Client, plan: Plan) -> NDArray[np.float64]:
+    r"""What is added to a client's logits for its label mix, one number a label.
+
+    It is :math:`\tau \log \pi_k` with the client's own training labels
+    :math:`\pi_k(y) = (n_{ky} + s/C) / (n_k + s)`: the shared model learns what is common to all
+    clients, as if each saw every label alike, and each puts its own mix back (design, section 8).
+    A label that a client never trained on is made unlikely, never impossible.
+    """
+    if plan.prior is None:
+        return np.zeros(plan.classes)
+    counts = np.bincount(client.y[client.train], minlength=plan.classes)
+    smoothed = counts + plan.prior.smoothing / plan.classes
+    return np.asarray(plan.prior.strength * np.log(smoothed / smoothed.sum()))
 
 
 def diverged() -> DataError:

@@ -13,6 +13,7 @@ import torch
 
 from fedcover.federation.engine import Federation, Here, OnRound, Plan, Trained
 from fedcover.federation.program import train_stack
+from fedcover.models import Weights
 
 LARGE = 10_000  # nodes from which a second thread pays within one product
 
@@ -25,21 +26,27 @@ class InProcess(Here):
     """
 
     def train(
-        self, federations: Sequence[Federation], plan: Plan, *, on_round: OnRound | None = None
+        self,
+        federations: Sequence[Federation],
+        plan: Plan,
+        *,
+        start: Sequence[Weights] | None = None,
+        on_round: OnRound | None = None,
     ) -> list[Trained]:
         """Train every federation under the plan; see :class:`fedcover.federation.Engine`."""
         cores = torch.get_num_threads()
         parts = np.array_split(np.arange(len(federations)), min(cores, len(federations)))
         stacks = [[federations[i] for i in part] for part in parts]
+        starts = [[start[i] for i in part] if start else None for part in parts]
         nodes = sum(client.nodes for client in stacks[0][0].clients) * len(stacks[0])
         rounds = _Rounds(len(stacks), on_round)
         with _threads(max(cores // len(stacks), 1) if nodes >= LARGE else 1):
             if len(stacks) == 1:
-                return train_stack(stacks[0], plan, on_round)
+                return train_stack(stacks[0], plan, starts[0], on_round)
             with ThreadPoolExecutor(len(stacks)) as pool:
                 futures = [
-                    pool.submit(train_stack, stack, plan, partial(rounds.done, k))
-                    for k, stack in enumerate(stacks)
+                    pool.submit(train_stack, stack, plan, begin, partial(rounds.done, k))
+                    for k, (stack, begin) in enumerate(zip(stacks, starts, strict=True))
                 ]
                 try:
                     # Ctrl-C may reach any thread; the main one sees it when it wakes up.

@@ -26,24 +26,23 @@ from fedcover.federation.first_layer import SparseFirst
 from fedcover.federation.layout import Index
 from fedcover.federation.links import LinkField
 from fedcover.federation.stack import Parameters, Stack
-from fedcover.models import initial_weights
+from fedcover.models import Weights, initial_weights
 
 
 @torch.no_grad()
 def train_stack(
-    federations: Sequence[Federation], plan: Plan, on_round: OnRound | None = None
+    federations: Sequence[Federation],
+    plan: Plan,
+    begin: Sequence[Weights] | None = None,
+    on_round: OnRound | None = None,
 ) -> list[Trained]:
     """Train all clients of all these federations together; one result for each federation."""
     began = time.perf_counter()
     stack = Stack(federations, plan)
     averaging = Averaging(stack)
     size = (stack.features, plan.hidden, plan.classes)
-    start = averaging.shared(
-        [
-            initial_weights(plan.model, *size, initialiser(f.seed)).to(plan.dtype)
-            for f in federations
-        ]
-    )
+    drawn = begin or [initial_weights(plan.model, *size, initialiser(f.seed)) for f in federations]
+    start = averaging.shared([weights.to(plan.dtype) for weights in drawn])
     shared, local = start, averaging.broadcast(start)
     optimiser = _Optimiser(stack, local)
     validation = _Validation(stack)
@@ -52,6 +51,8 @@ def train_stack(
         averaging.federation_of_rows(shared=plan.average),
         validation.count > 0,
     )
+    if begin is not None:
+        best.update(validation.losses(local), shared if plan.average else local)
     for round_ in range(plan.rounds):
         optimiser.round(local, round_)
         if plan.average:

@@ -25,6 +25,7 @@ from fedcover.federation.engine import (
     batches,
     diverged,
     initialiser,
+    log_prior,
 )
 from fedcover.models import Weights, initial_weights, to_module
 from fedcover.models.gnn import from_module, load_weights
@@ -35,10 +36,17 @@ class Reference(Here):
     """Clients in a Python loop."""
 
     def train(
-        self, federations: Sequence[Federation], plan: Plan, *, on_round: OnRound | None = None
+        self,
+        federations: Sequence[Federation],
+        plan: Plan,
+        *,
+        start: Sequence[Weights] | None = None,
+        on_round: OnRound | None = None,
     ) -> list[Trained]:
         """Train every federation under the plan, one by one."""
-        return [_train(federation, plan, on_round) for federation in federations]
+        starts: Sequence[Weights | None] = start or [None] * len(federations)
+        pairs = zip(federations, starts, strict=True)
+        return [_train(federation, plan, begin, on_round) for federation, begin in pairs]
 
 
 class _Site:
@@ -54,6 +62,11 @@ class _Site:
         self.y = torch.from_numpy(client.y)
         self.train = torch.from_numpy(np.sort(client.train))
         self.valid = torch.from_numpy(client.valid)
+        offset = np.zeros((client.nodes, plan.classes))
+        if plan.task == "labels":
+            offset += log_prior(client, plan)
+            offset += 0.0 if client.offset is None else client.offset
+        self.offset = torch.from_numpy(offset).to(plan.dtype)
         self.module = to_module(plan.model, weights, plan.dropout)
         self.adam = torch.optim.Adam(self.module.parameters(), lr=plan.lr)
         real = (client.edge_index < client.own).all(axis=0)
@@ -66,7 +79,7 @@ class _Site:
         else:
             weight = self.edge_weight if self.plan.model == "gcn" else None
             outputs = self.module(self.x, self.edge_index, edge_weight=weight)
-        return outputs
+        return outputs + self.offset
 
     def fit(self, round_: int) -> None:
         self.module.train()
@@ -100,17 +113,22 @@ class _Site:
         return output
 
 
-def _train(federation: Federation, plan: Plan, on_round: OnRound | None) -> Trained:
+def _train(
+    federation: Federation, plan: Plan, begin: Weights | None, on_round: OnRound | None
+) -> Trained:
     began = time.perf_counter()
     features = federation.clients[0].x.shape[1]
-    start = initial_weights(
+    drawn = begin or initial_weights(
         plan.model, features, plan.hidden, plan.classes, initialiser(federation.seed)
-    ).to(plan.dtype)
+    )
+    start = drawn.to(plan.dtype)
     sites = [_Site(federation, k, start, plan) for k in range(len(federation.clients))]
     alike = plan.task == "links"
     sizes = torch.tensor([1.0 if alike else len(c.train) for c in federation.clients]).double()
-    best, best_loss, best_round, history = [start], np.inf, -1, []
+    best, best_loss, best_round, history = [start] * len(sites), np.inf, -1, []
     validated = any(len(site.valid) for site in sites)
+    if begin is not None:
+        best_loss, best_round, history = _pooled_loss(sites), 0, [_pooled_loss(sites)]
     for round_ in range(plan.rounds):
         for site in sites:
             site.fit(round_)
@@ -122,7 +140,7 @@ def _train(federation: Federation, plan: Plan, on_round: OnRound | None) -> Trai
         history.append(loss)
         if loss < best_loss or not validated:
             best = [from_module(plan.model, s.module) for s in sites]
-            best_loss, best_round = loss, round_
+            best_loss, best_round = loss, len(history) - 1
         if on_round is not None:
             on_round(round_ + 1)
     if best_round < 0:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.federation.engine import Federation, Plan
+from fedcover.federation.engine import Client, Federation, Plan, log_prior
 from fedcover.federation.first_layer import DenseFirst, SparseFirst
 from fedcover.federation.layout import Index
 from fedcover.models.gnn import operators, propagation
@@ -73,7 +75,23 @@ class Stack:
         layer = SparseFirst if stored < dense_from * nodes * self.features else DenseFirst
         self.first = layer(self.clients, self.starts, self.propagation, plan.dtype)
 
+    def offset(self, nodes: Index) -> Tensor | None:
+        """What is added to the logits of these nodes; None: nothing."""
+        plan = self.plan
+        own = any(client.offset is not None for client in self.clients)
+        if plan.task != "labels" or (plan.prior is None and not own):
+            return None
+        priors = np.stack([log_prior(client, plan) for client in self.clients])
+        rows = priors[self.client_of_node[nodes]]
+        if own:
+            rows += np.concatenate([_offset(c, plan.classes) for c in self.clients])[nodes]
+        return torch.from_numpy(rows).to(plan.dtype)
+
     def nodes(self, role: str) -> Index:
         """The numbers of all ``train`` or ``valid`` nodes, in ascending order."""
         local = [np.sort(getattr(c, role)) for c in self.clients]
         return np.concatenate([n + s for n, s in zip(local, self.starts, strict=False)])
+
+
+def _offset(client: Client, classes: int) -> NDArray[np.floating]:
+    return np.zeros((client.nodes, classes)) if client.offset is None else client.offset
