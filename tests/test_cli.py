@@ -167,6 +167,34 @@ def test_every_option_reaches_the_run(fedcover, here):
     assert {name: config[name] for name in expected} == expected
 
 
+def test_the_mixture_reaches_the_run(fedcover, here):
+    options = ["--clients", "3", "--quantiles", "mixture,pooled", "--mixture", "5,3,2"]
+    status, _, err = fedcover("run", "own", *QUICK, *options, "--methods", "fed", "--out", "r")
+    assert status == 0
+    assert json.loads((here / "r/run.json").read_text())["config"]["mixture"] == [0.5, 0.3, 0.2]
+    assert set(pl.read_csv(here / "r/results.csv")["quantile"]) == {"mixture", "pooled"}
+    assert "the guarantee is for the clients' shares in --mixture" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            ["--quantiles", "mixture", "--mixture", "1,2,3"],
+            "mixture has length 3; it must hold one number for each of the 2 clients.",
+        ),
+        (
+            ["--quantiles", "mixture", "--mixture", "0.5,half"],
+            "--mixture is '0.5,half'; give numbers separated by single commas.",
+        ),
+        (["--mixture", "1,2"], "mixture is set, which needs 'mixture' among the quantiles."),
+    ],
+)
+def test_a_wrong_mixture_is_wrong_usage(fedcover, here, options, sentence):
+    assert fedcover("run", "own", *QUICK, *options) == (2, "", f"fedcover: {sentence}\n")
+    assert not (here / "runs").exists()
+
+
 def test_the_paper_preset_says_that_it_has_no_guarantee(fedcover, here):
     status, out, _ = fedcover("run", "own", *QUICK, "--preset", "paper", "--out", "r")
     assert status == 0

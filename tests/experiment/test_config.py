@@ -36,7 +36,24 @@ REFUSED = [
     ({"methods": ("fed", "loc", "fed")}, "methods names 'fed' twice."),
     ({"scores": ("APS",)}, "scores has 'APS'; it must be one of lac, aps, aps-det, raps."),
     ({"scores": ()}, "scores is empty; choose from lac, aps, aps-det, raps."),
-    ({"quantiles": ("mean",)}, "quantiles has 'mean'; it must be one of exact, average, tdigest."),
+    (
+        {"quantiles": ("mean",)},
+        "quantiles has 'mean'; it must be one of exact, mixture, pooled, average, tdigest.",
+    ),
+    ({"mixture": (1, 2)}, "mixture is set, which needs 'mixture' among the quantiles."),
+    *(
+        ({"clients": 2, "quantiles": "mixture", "mixture": mixture}, sentence)
+        for mixture, sentence in [
+            ((1, 2, 3), "mixture has length 3; it must hold one number for each of the 2 clients."),
+            (0.5, "mixture has length 1; it must hold one number for each of the 2 clients."),
+            ((0.5, -0.5), "mixture[1] is -0.5; it must be a number of 0 or more."),
+            ((NAN, 1), "mixture[0] is nan; it must be a number of 0 or more."),
+            ((INF, 1), "mixture[0] is inf; it must be a number of 0 or more."),
+            ((1, "2"), "mixture[1] is '2'; it must be a number of 0 or more."),
+            ((0, 0), "mixture is 0 for every client; at least one must be above 0."),
+            ({0.5}, "mixture is {0.5}; it must be a tuple of numbers."),
+        ]
+    ),
     ({"partition": "kmeans"}, "partition has 'kmeans'; it must be one of metis, louvain, random,"),
     ({"model": "gat"}, "model has 'gat'; it must be one of gcn, sage."),
     ({"temperature": "hot"}, "temperature has 'hot'; it must be one of pooled, averaged, none."),
@@ -155,6 +172,16 @@ def test_the_other_partitions_make_ten_clients_unless_told(partition):
     assert Config(partition=partition).clients == 10
     assert Config(partition=partition, clients=None) == Config(partition=partition, clients=10)
     assert Config.preset("paper", partition=partition).clients == 10
+
+
+def test_a_mixture_is_normalised_and_may_come_as_any_sequence():
+    expected = Config(clients=3, quantiles="mixture", mixture=(0.5, 0.3, 0.2))
+    assert expected.mixture == (0.5, 0.3, 0.2)
+    for same in ([5, 3, 2], np.array([0.25, 0.15, 0.1]), (500, 300.0, 200)):
+        assert Config(clients=3, quantiles="mixture", mixture=same) == expected
+    assert Config(quantiles="mixture").mixture is None
+    given = Config(partition="given", quantiles=("exact", "mixture"), mixture=(1, 3))
+    assert given.mixture == (0.25, 0.75)  # how many clients there are, the graph knows
 
 
 def test_several_values_may_come_as_any_sequence_or_as_one_alone():

@@ -8,9 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedcover import Config, conformal
+import fedcover
+from fedcover import Config, UsageError, conformal
 from fedcover.experiment.evaluation import Judge
 from fedcover.experiment.methods import Repetition
+from fedcover.experiment.summary import summarise
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs import Role, partition, split
 
@@ -200,3 +202,115 @@ def test_the_ledger_hears_counts_and_temperatures_only(toy, logits):
     assert [(e.client, e.round, e.shape) for e in quantile] == [
         (k, r, (256,)) for r in range(4) for k in range(3)
     ]
+
+
+# The rule mixture
+
+
+def skewed(make_toy, *, hard_calibrates=60):
+    """An own split: calibration nodes mostly at an easy client, test nodes mostly at a hard one.
+
+    Features tell the labels of the easy client; those of the hard one are half drawn at random.
+    """
+    counts = [(40, 10, 150, 20), (20, 10, hard_calibrates, 150)]
+    client = np.repeat([0, 1], [sum(c) for c in counts])
+    roles = np.concatenate([np.repeat(np.arange(4), c) for c in counts])
+    nodes = len(client)
+    rng, told = np.random.default_rng(3), np.arange(nodes) % 3
+    y = np.where((client == 1) & (rng.random(nodes) < 0.5), rng.integers(0, 3, nodes), told)
+    x = rng.normal(size=(nodes, 6)) + 3 * np.eye(3, 6)[told]
+    return make_toy(nodes, x=x, y=y, client=client, client_names=["easy", "hard"], split=roles)
+
+
+def run_skewed(graph, **changes):
+    settings = {
+        "partition": "given",
+        "methods": ("fed",),
+        "scores": ("lac", "aps"),
+        "quantiles": ("exact", "mixture"),
+        "alphas": (0.1, 0.2),
+        "seeds": 2,
+        "rounds": 15,
+        "hidden": 8,
+        "temperature": "none",
+    }
+    return fedcover.run(graph, Config(**(settings | changes)))
+
+
+def test_mixture_covers_test_nodes_that_a_split_column_skews(make_toy):
+    finished = run_skewed(skewed(make_toy))
+    table = summarise(finished.results, finished.groups, 100)
+    assert table["coverage_se"].max() < 0.005
+    for row in table.iter_rows(named=True):
+        low, high = conformal.mixture_band(row["alpha"], [150, 60], [20, 150])
+        error = 3 * row["coverage_se"]
+        if row["quantile"] == "mixture":
+            assert low - error <= row["coverage"] <= high + error
+        else:
+            assert row["coverage"] < low - 0.03
+    (note,) = finished.info["notes"]
+    assert "--quantiles mixture" in note
+
+
+def test_mixture_alone_has_nothing_to_warn_of_and_hears_the_numbers_of_test_nodes(make_toy):
+    finished = run_skewed(skewed(make_toy), quantiles=("mixture",), seeds=1, rounds=2)
+    assert finished.info["notes"] == []
+    told = finished.ledger.filter(kind="test nodes", direction="up")
+    assert told.select("client", "bytes").rows() == [("easy", 8), ("hard", 8)]
+    assert told["shape"].to_list() == [[1], [1]]
+
+
+def test_a_mixture_that_test_nodes_do_not_have_is_promised_and_said(make_toy):
+    graph = skewed(make_toy)
+    finished = run_skewed(graph, quantiles=("mixture",), mixture=(1, 3), seeds=1, rounds=2)
+    (note,) = finished.info["notes"]
+    apart = 0.25 - 20 / 170
+    assert f"(total variation {apart:.2f})" in note
+    assert "the guarantee is for the clients' shares in --mixture" in note
+    assert finished.ledger.filter(kind="test nodes").is_empty()
+    as_they_are = run_skewed(graph, quantiles=("mixture",), mixture=(20, 150), seeds=1, rounds=2)
+    assert as_they_are.info["notes"] == []
+    by_count = run_skewed(graph, quantiles=("mixture",), seeds=1, rounds=2)
+    seconds = "train_seconds"
+    assert as_they_are.results.drop(seconds).equals(by_count.results.drop(seconds))
+    assert not finished.results.drop(seconds).equals(by_count.results.drop(seconds))
+
+
+def test_a_mixture_that_a_small_client_cannot_promise_has_full_sets_and_says_so(make_toy):
+    graph = skewed(make_toy, hard_calibrates=5)
+    finished = run_skewed(graph, quantiles=("mixture",), alphas=(0.2, 0.1), seeds=1, rounds=2)
+    # 20/170/151 + 150/170/6 = 0.148 stays open.
+    (note,) = finished.info["notes"]
+    assert "alpha = 0.1 is less than what 155 calibration scores at 2 clients leave open" in note
+    assert "for this mixture, 0.148: q_hat is +inf" in note
+    assert note.endswith("Clients: 0 is easy, 1 is hard.")
+    assert finished.results.filter(alpha=0.2)["q_hat"].is_finite().all()
+    assert (finished.results.filter(alpha=0.1)["coverage"] == 1).all()
+
+
+def test_a_mixture_of_the_wrong_length_is_refused_before_training(make_toy):
+    with pytest.raises(UsageError) as caught:
+        run_skewed(skewed(make_toy), quantiles=("mixture",), mixture=(1, 1, 1), rounds=10**9)
+    assert str(caught.value) == (
+        "mixture has length 3; it must hold one number for each of the 2 clients."
+    )
+
+
+def test_the_primary_split_and_its_resplits_have_the_same_mixture(toy, logits):
+    """The conversation's q̂ is that of re-splits whose first is the primary one."""
+    own = judge(toy, quantiles=("mixture", "pooled"))
+    own.is_calibration[0] = own.repetition.roles[own.pool] == Role.CALIB
+    outcome = own.evaluate(logits, Ledger())
+    true = (1 - conformal.softmax(logits)).astype(np.float32)[np.arange(120), own.y]
+    for rule, row in zip(("mixture", "pooled"), outcome.results, strict=True):
+        test = np.bincount(own.client[~own.is_calibration[0]], minlength=3)
+        q_hats = conformal.quantile_over_resplits(
+            rule,
+            true[own.pool],
+            own.client,
+            own.is_calibration,
+            [ALPHA],
+            shares=test if rule == "mixture" else None,
+        )
+        assert row["quantile"] == rule
+        assert row["q_hat"] == q_hats[0, 0]

@@ -8,7 +8,14 @@ K/(N + K), about 0.05, is a hundred standard errors and a rank that is off by a 
 import numpy as np
 import pytest
 
-from fedcover.conformal import calibrate, converse, coverage_band, exact_rank, quantiles
+from fedcover.conformal import (
+    calibrate,
+    converse,
+    coverage_band,
+    exact_rank,
+    mixture_band,
+    quantiles,
+)
 
 ALPHA, REPEATS, K = 0.1, 2_000, 10
 
@@ -98,3 +105,54 @@ def test_the_ends_of_the_band_are_where_theory_puts_them():
 def test_a_wrong_rank_is_caught(total, scenario, side):
     mean, error, (low, high) = simulate(scenario, with_total(total))
     assert mean < low - 3 * error if side == "below" else mean > high + 3 * error
+
+
+# Test nodes that are not spread over the clients as calibration nodes are: the rule mixture.
+
+SIZES = np.array([60, 25, 10, 40])
+MIXTURES = [(0.05, 0.05, 0.8, 0.1), (1, 2, 3, 30), (1, 0, 0, 1), (61, 26, 11, 41)]
+
+
+def simulate_mixture(shares, rule, shifts=(0.0, 0.4, 2.0, 2.5), spreads=(1.0, 1.0, 3.0, 0.5)):
+    """Mean coverage of a test node drawn with these shares, and its standard error.
+
+    A score of client k is uniform on shift … shift + spread, so given q̂ a test node's coverage is
+    known and needs no draw.
+    """
+    rng = np.random.default_rng(0)
+    parts = np.array(shares) / np.sum(shares)
+    coverages = []
+    for _ in range(REPEATS):
+        drawn = [a + b * rng.random(n) for n, a, b in zip(SIZES, shifts, spreads, strict=True)]
+        given = shares if rule == "mixture" else None
+        q_hat = calibrate(drawn, ALPHA, rule, shares=given).q_hat
+        coverages.append(parts @ np.clip((q_hat - np.array(shifts)) / spreads, 0, 1))
+    return np.mean(coverages), np.std(coverages, ddof=1) / np.sqrt(REPEATS)
+
+
+@pytest.mark.parametrize("shares", MIXTURES)
+def test_mixture_covers_within_its_band(shares):
+    mean, error = simulate_mixture(shares, "mixture")
+    low, high = mixture_band(ALPHA, SIZES, shares)
+    assert error < 0.003
+    assert low - 3 * error <= mean <= high + 3 * error
+
+
+def test_exact_does_not_cover_another_mixture():
+    mean, error = simulate_mixture(MIXTURES[0], "exact")
+    assert error < 0.003
+    assert mean < 1 - ALPHA - 0.1
+
+
+def test_pooled_can_fall_below_its_level():
+    # Theorem 1's shares, and q̂ within one large client below all others: ⌈0.9 · 181⌉/190.
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(REPEATS):
+        sizes, shifts, _ = one_large_client_below(rng)
+        drawn = [shift + rng.random(n) for n, shift in zip(sizes, shifts, strict=True)]
+        q_hat = calibrate(drawn, ALPHA, "pooled").q_hat
+        covered.append((sizes + 1) / (sizes + 1).sum() @ np.clip(q_hat - shifts, 0, 1))
+    error = np.std(covered, ddof=1) / np.sqrt(REPEATS)
+    assert np.mean(covered) == pytest.approx(163 / 190, abs=4 * error)
+    assert np.mean(covered) < 1 - ALPHA - 20 * error
