@@ -83,6 +83,16 @@ def test_equal_nodes_go_by_position_in_every_block(form):
     np.testing.assert_array_equal(nodes[3:], np.tile([0, 1], (597, 1)))
 
 
+def test_cosines_can_be_weights():
+    x = np.array([[1.0, 0.0], [-1.0, 1e-3], [0.6, 0.8]])
+    nodes = np.array([[1, 2], [2, -1], [0, 1]])  # also pairs that similar_nodes would not give
+    np.testing.assert_allclose(cosines(x, nodes), [[0, 0.6], [0, 0], [0.6, 0]], atol=1e-6)
+
+
+def test_twenty_are_taken_unless_told():
+    assert similar_nodes(np.ones((30, 2))).shape == (30, 20)
+
+
 def test_a_block_changes_nothing():
     x = (np.random.default_rng(1).random((300, 40)) < 0.2).astype(np.float32)
     whole = similar_nodes(x, 6, block=300)

@@ -14,11 +14,14 @@ from fedcover.errors import DataError, UsageError
 
 Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × features
 
+NEAREST = 20
+"""How many similar nodes SNAPS's authors take (their program's default)."""
+
 BLOCK = 256
 """Rows of the n × n similarities that are in memory at once; more are slower, not faster."""
 
 
-def similar_nodes(x: Features, k: int, block: int = BLOCK) -> NDArray[np.int64]:
+def similar_nodes(x: Features, k: int = NEAREST, block: int = BLOCK) -> NDArray[np.int64]:
     """Positions (n, k) of each node's k most similar other nodes, the most similar first.
 
     Equal cosines go by position. Only a positive cosine counts as similar: nodes that share no
@@ -47,7 +50,10 @@ def similar_nodes(x: Features, k: int, block: int = BLOCK) -> NDArray[np.int64]:
 
 
 def cosines(x: Features, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Cosine (n, k) between each node and those of ``similar_nodes``; 0 where there is none."""
+    """Cosine (n, k) between each node and those of ``similar_nodes``; 0 where there is none.
+
+    Never below 0, so that they can be weights (``weight`` of :func:`~fedcover.conformal.snaps`).
+    """
     rows = _comparable(x)
     n, k = nodes.shape
     norm = np.sqrt(_squared_norms(rows))
@@ -59,7 +65,7 @@ def cosines(x: Features, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
         theirs = _dense(rows[others]).reshape(stop - start, k, -1)
         dot = np.einsum("bd,bkd->bk", _dense(rows[start:stop]), theirs, dtype=np.float64)
         result[start:stop] = dot / (norm[start:stop, None] * norm[others].reshape(dot.shape))
-    return np.where(nodes >= 0, result, 0.0)
+    return np.where(nodes >= 0, np.maximum(result, 0.0), 0.0)
 
 
 def _comparable(x: Features) -> Features:
