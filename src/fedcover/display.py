@@ -16,8 +16,8 @@ from rich.text import Text
 
 from fedcover.conformal import RULES
 from fedcover.experiment.config import Config
-from fedcover.experiment.methods import METHODS
 from fedcover.experiment.methods import Progress as ProgressCall
+from fedcover.experiment.recipes import recipe_of
 from fedcover.experiment.run import Run
 from fedcover.experiment.summary import STANDARD_ERRORS, closed_share, summarise
 from fedcover.graphs.catalogue import GraphStats
@@ -75,7 +75,8 @@ def summary(console: Console, finished: Run) -> None:
     config = finished.config
     rows = summarise(finished.results, finished.groups, config.resplits)
     clients = _count(finished.results["clients"][0], "client")
-    models = ", ".join(dict.fromkeys(METHODS[m].model or config.model for m in config.methods))
+    methods = [recipe_of(name).method for name in config.methods]
+    models = ", ".join(dict.fromkeys(method.model or config.model for method in methods))
     title = f"{finished.info['graph']['name']}, {clients}, {models}"
     # A Text is printed as it stands: no markup and no emoji code in a graph's name is obeyed.
     console.print(Text(f"{title}: labels in a set, and their coverage", style="table.title"))
@@ -97,7 +98,7 @@ def summary(console: Console, finished: Run) -> None:
         )
     if not all(RULES[rule].guarantee for rule in config.quantiles):
         lines.append("Only the quantile 'exact' has a guarantee.")
-    if any(METHODS[method].simulation for method in config.methods):
+    if any(method.simulation for method in methods):
         lines.append("restored is a simulation: its clients are given what no party has.")
     console.print("\n".join(lines), highlight=False)
     if {"fed", "gen", "restored"} <= set(config.methods):

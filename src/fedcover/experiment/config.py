@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 
 from fedcover.conformal.checks import check_shares
+from fedcover.conformal.graph_scores import GRAPH_SCORES
 from fedcover.conformal.quantiles import RULES
 from fedcover.conformal.scores import SCORES
 from fedcover.errors import UsageError
 from fedcover.experiment.methods import METHODS
+from fedcover.experiment.recipes import recipe_of
 from fedcover.graphs.partition import METHODS as PARTITIONS
 from fedcover.models import MODELS
 from fedcover.neighbors.neighgen import NeighGenSettings
 from fedcover.neighbors.settings import GenSettings, settings_from
+from fedcover.personal import PersonalSettings
 from fedcover.privacy import Privacy
 from fedcover.privacy.accounting import PROTOTYPES
 
@@ -67,13 +70,14 @@ class Config:
     dp_prototypes: str = "prior"  # "reconstructions", the paper's, is not covered by epsilon
     gen: GenSettings = field(default_factory=GenSettings)
     neighgen: NeighGenSettings = field(default_factory=NeighGenSettings)
+    personal: PersonalSettings = field(default_factory=PersonalSettings)
 
     def __post_init__(self) -> None:
         # The only place where a frozen object is still written to: one spelling for each value.
         for name in ("methods", "scores", "quantiles", "alphas"):
             object.__setattr__(self, name, _several(name, getattr(self, name)))
-        _known("methods", self.methods, METHODS)
-        _known("scores", self.scores, SCORES)
+        object.__setattr__(self, "methods", _recipes(self.methods))
+        _known("scores", self.scores, SCORES | GRAPH_SCORES)
         _known("quantiles", self.quantiles, RULES)
         _known("partition", (self.partition,), PARTITIONS)
         _known("model", (self.model,), MODELS)
@@ -114,6 +118,8 @@ class Config:
         object.__setattr__(self, "gen", settings_from("gen", GenSettings, self.gen))
         neighgen = settings_from("neighgen", NeighGenSettings, self.neighgen)
         object.__setattr__(self, "neighgen", neighgen)
+        personal = settings_from("personal", PersonalSettings, self.personal)
+        object.__setattr__(self, "personal", personal)
         if not isinstance(self.empty_sets, bool | np.bool_):
             raise UsageError(f"empty_sets is {self.empty_sets!r}; it must be True or False.")
 
@@ -174,6 +180,18 @@ def _several(setting: str, values: Any) -> tuple[Any, ...]:
         what = "numbers" if setting in ("alphas", "mixture") else "words"
         raise UsageError(f"{setting} is {values!r}; it must be a tuple of {what}.")
     return tuple(values)
+
+
+def _recipes(names: tuple[Any, ...]) -> tuple[str, ...]:
+    """The methods, each spelt as its recipe spells it."""
+    if not names:
+        raise UsageError(f"methods is empty; choose from {', '.join(METHODS)}.")
+    for name in names:
+        if not isinstance(name, str):
+            raise UsageError(f"methods has {name!r}; it must be a word.")
+    spelt = tuple(str(recipe_of(name)) for name in names)
+    _distinct("methods", spelt)
+    return spelt
 
 
 def _known(setting: str, values: tuple[Any, ...], allowed: Any) -> None:

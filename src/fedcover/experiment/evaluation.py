@@ -19,10 +19,11 @@ from fedcover.conformal.checks import check_shares
 from fedcover.conformal.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE
 from fedcover.experiment.config import Config
 from fedcover.experiment.frames import sets_frame
+from fedcover.experiment.graph_scores import Neighbourhoods
 from fedcover.experiment.methods import Repetition
 from fedcover.federation import Engine, InProcess
 from fedcover.federation.ledger import Ledger
-from fedcover.graphs.partition import boundary
+from fedcover.graphs.partition import ClientGraph, boundary
 from fedcover.graphs.splits import Role, resplits
 
 MIXTURE_SLACK = 0.02  # total variation between a promise's client weights and the test nodes
@@ -40,7 +41,14 @@ class Evaluation:
     notes: list[str] = field(default_factory=list)
     temperature: float = 1.0
     raps: conformal.RapsConstants | None = None
+    diffusion: dict[str, conformal.Diffusion] = field(default_factory=dict)  # by graph score
     mixture: Sequence[float] | None = None  # the clients' shares of test nodes, for that rule
+
+
+def base_score(name: str) -> conformal.Score:
+    """The score of single nodes that a score is, or is built on."""
+    graph = conformal.GRAPH_SCORES.get(name)
+    return conformal.SCORES[graph.base if graph else name]
 
 
 class Judge:
@@ -54,6 +62,7 @@ class Judge:
         self.engine = engine or InProcess()
         if config.mixture is not None:
             check_shares(config.mixture, partition.clients, "mixture")  # before any training
+        self.neighbourhoods = Neighbourhoods(repetition, self.engine)
         self.y = graph.y.numpy()
         self.pool = np.flatnonzero(repetition.roles >= Role.CALIB)
         self.client = partition.client[self.pool]
@@ -77,16 +86,13 @@ class Judge:
             "position": POSITIONS,
         }
 
-    def by_client(self, role: Role, values: NDArray[Any]) -> list[NDArray[Any]]:
-        """The values of each client's nodes with this role; a client holds nothing else."""
-        nodes = np.flatnonzero(self.repetition.roles == role)
-        owner = self.repetition.partition.client[nodes]
-        nodes = nodes[np.argsort(owner, kind="stable")]
-        ends = np.cumsum(np.bincount(owner, minlength=self.repetition.partition.clients))
-        return np.split(values[nodes], ends[:-1])
+    def evaluate(
+        self, logits: NDArray[np.float32], parts: Sequence[ClientGraph], ledger: Ledger
+    ) -> Evaluation:
+        """Calibrate these logits (all nodes of the graph) and judge the sets.
 
-    def evaluate(self, logits: NDArray[np.float32], ledger: Ledger) -> Evaluation:
-        """Calibrate these logits (all nodes of the graph) and judge the sets."""
+        ``parts`` are the graphs that graph-aware scores may look at, one a client.
+        """
         outcome = Evaluation(notes=self._notes())
         outcome.temperature = self._temperature(logits, ledger)
         if np.isclose(outcome.temperature, (MIN_TEMPERATURE, MAX_TEMPERATURE)).any():
@@ -95,7 +101,7 @@ class Judge:
                 "far from probabilities; are the features scaled?"
             )
         probs = conformal.softmax(logits, outcome.temperature)
-        if any(conformal.SCORES[name].tuned for name in self.config.scores):
+        if any(base_score(name).tuned for name in self.config.scores):
             outcome.raps = self.engine.ask(
                 conformal.raps_server(),
                 conformal.raps_client,
@@ -106,11 +112,12 @@ class Judge:
         outcome.mixture = self._shares(ledger)
         accuracy = float(np.mean(probs[self.pool].argmax(axis=1) == self.y[self.pool]))
         for name in self.config.scores:
-            scores = np.zeros(probs.shape, dtype=np.float32)
-            scores[self.pool] = conformal.score(
-                name, probs[self.pool], self.u[self.pool], outcome.raps
-            )
-            self._judge(name, scores, probs, accuracy, ledger, outcome)
+            graph = conformal.GRAPH_SCORES.get(name)
+            scores = conformal.score(graph.base if graph else name, probs, self.u, outcome.raps)
+            if graph:
+                scores, chosen = self.neighbourhoods.scores(name, scores, parts, ledger)
+                outcome.diffusion[name] = chosen
+            self._judge(name, scores, accuracy, ledger, outcome)
         return outcome
 
     def _notes(self) -> list[str]:
@@ -168,7 +175,9 @@ class Judge:
 
     def _validation(self, *arrays: NDArray[Any]) -> list[Any]:
         """Each client's validation nodes: first array, labels, further arrays."""
-        columns = [self.by_client(Role.VALID, a) for a in (arrays[0], self.y, *arrays[1:])]
+        columns = [
+            self.repetition.by_client(Role.VALID, a) for a in (arrays[0], self.y, *arrays[1:])
+        ]
         return list(zip(*columns, strict=True))
 
     def _temperature(self, logits: NDArray[np.float32], ledger: Ledger) -> float:
@@ -191,17 +200,16 @@ class Judge:
         self,
         name: str,
         scores: NDArray[np.float32],
-        probs: NDArray[np.float64],
         accuracy: float,
         ledger: Ledger,
         outcome: Evaluation,
     ) -> None:
         config, y = self.config, self.y
         true = scores[np.arange(len(y)), y]
-        calibration = self.by_client(Role.CALIB, true)
+        calibration = self.repetition.by_client(Role.CALIB, true)
         if not config.empty_sets:
-            # The top label always belongs to the set, whatever q̂ is.
-            scores[np.arange(len(y)), probs.argmax(axis=1)] = -np.inf
+            # The likeliest label always belongs to the set, whatever q̂ is.
+            scores[np.arange(len(y)), scores.argmin(axis=1)] = -np.inf
         test = np.flatnonzero(self.repetition.roles == Role.TEST)
         for rule in config.quantiles:
             shares = outcome.mixture if rule == "mixture" else None

@@ -36,6 +36,14 @@ class Repetition:
     roles: NDArray[np.int8]
     seed: int
 
+    def by_client(self, role: Role, values: NDArray[Any]) -> list[NDArray[Any]]:
+        """The values of each client's nodes with this role; a client holds nothing else."""
+        nodes = np.flatnonzero(self.roles == role)
+        owner = self.partition.client[nodes]
+        nodes = nodes[np.argsort(owner, kind="stable")]
+        ends = np.cumsum(np.bincount(owner, minlength=self.partition.clients))
+        return np.split(values[nodes], ends[:-1])
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -73,6 +81,7 @@ class Method:
     prepare: Callable[[Sequence[Repetition], Setting], list[Prepared]]
     average: bool = True
     model: str | None = None  # the method's own; None: the configuration's
+    shared: bool = True  # whether several clients share a model
     federated: bool = True  # whether messages of this method would really cross a network
     simulation: bool = False  # whether it uses what no party has
 
@@ -161,13 +170,13 @@ def _fedsage_plus(repetitions: Sequence[Repetition], setting: Setting) -> list[P
 
 
 METHODS: dict[str, Method] = {
-    "loc": Method(_each(cut), average=False),
+    "loc": Method(_each(cut), average=False, shared=False),
     "fed": Method(_each(cut)),
     "gen": Method(_gen),
     "fedsage": Method(_each(cut), model="sage"),
     "fedsage+": Method(_fedsage_plus, model="sage"),
     "restored": Method(_each(_restored), federated=False, simulation=True),
-    "central": Method(_each(_whole), federated=False),
+    "central": Method(_each(_whole), shared=False, federated=False),
 }
 """``loc``: every client alone; ``fed``: FedAvg; ``gen``: FedAvg on graphs with generated
 neighbours; ``fedsage``: FedAvg with GraphSAGE, ``fedsage+`` on graphs mended by NeighGen;

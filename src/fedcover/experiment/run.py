@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,11 @@ from fedcover import __version__
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.frames import GROUPS, KEY, LEDGER, RESULTS, frame, ledger_frame
-from fedcover.experiment.methods import METHODS, Method, Prepared, Progress, Repetition, Setting
+from fedcover.experiment.methods import Progress, Repetition
+from fedcover.experiment.recipes import Recipe, recipe_of
 from fedcover.experiment.store import write_run
-from fedcover.federation import Engine, InProcess, Plan, Trained
-from fedcover.federation.ledger import Ledger
+from fedcover.experiment.training import Outcome, Trainer
+from fedcover.federation import Engine, InProcess
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import partition
 from fedcover.graphs.splits import Role, split
@@ -79,25 +79,14 @@ def run(
 
     spending = _afforded(repetitions, config)
     book = _Book(graph.name, config)
+    trainer = Trainer(repetitions, config, engine, len(graph.label_names), report, clock.stop)
     for name in config.methods:
-        method = METHODS[name]
-        plan = plan_of(config, len(graph.label_names), method)
-        prepared = method.prepare(repetitions, Setting(config, engine, plan, report))
-        clock.stop(f"prepare {name}")
-        trained = engine.train(
-            [one.federation for one in prepared],
-            plan,
-            on_round=partial(_round_done, report, f"train {name}", config.rounds),
-        )
-        clock.stop(f"train {name}")
-        for done, (judge, one, model) in enumerate(zip(judges, prepared, trained, strict=True)):
+        recipe = recipe_of(name)
+        for done, (judge, outcome) in enumerate(zip(judges, trainer.outcomes(recipe), strict=True)):
             report(f"calibrate {name}", done, config.seeds)
-            one.ledger.record_training(
-                model.weights[0], len(model.weights), config.rounds, method.average
-            )
-            evaluation = judge.evaluate(one.logits(model), one.ledger)
-            _announce(one.ledger, config, model, evaluation)
-            book.enter(name, judge.repetition, one, model, evaluation)
+            evaluation = judge.evaluate(outcome.logits, outcome.prepared.parts, outcome.ledger)
+            _announce(outcome, config, evaluation)
+            book.enter(recipe, judge.repetition, outcome, evaluation)
         report(f"calibrate {name}", config.seeds, config.seeds)
         clock.stop(f"calibrate {name}")
     info = {
@@ -119,10 +108,9 @@ def run(
     return Run(config, results, groups, sets, pl.concat(book.ledgers), info)
 
 
-def _announce(ledger: Ledger, config: Config, model: Trained, evaluation: Evaluation) -> None:
+def _announce(outcome: Outcome, config: Config, evaluation: Evaluation) -> None:
     """The server's conclusions, which clients need to make their sets (design, section 5)."""
-    clients = len(model.weights)
-    ledger.announce("best round", np.array([model.best_round]), clients)
+    ledger, clients = outcome.ledger, len(outcome.prepared.parts)
     if config.temperature != "none":
         ledger.announce("fitted temperature", np.array([evaluation.temperature]), clients)
     if evaluation.raps:
@@ -134,7 +122,7 @@ def _announce(ledger: Ledger, config: Config, model: Trained, evaluation: Evalua
 def _afforded(repetitions: Sequence[Repetition], config: Config) -> Spending | None:
     """What privacy costs, found out before the first training, as is who cannot afford it."""
     privacy = config.privacy
-    if privacy is None or "gen" not in config.methods:
+    if privacy is None or all(recipe_of(name).base != "gen" for name in config.methods):
         return None
     spending = privacy.spending()
     for repetition in repetitions:
@@ -161,43 +149,39 @@ class _Book:
 
     def enter(
         self,
-        method: str,
+        recipe: Recipe,
         repetition: Repetition,
-        prepared: Prepared,
-        model: Trained,
+        outcome: Outcome,
         evaluation: Evaluation,
     ) -> None:
         """Enter one method's outcome on one seed."""
+        method = str(recipe)
         own = {"method": method, "seed": repetition.seed}
         seen = {
             "clients": repetition.partition.clients,
-            "model": METHODS[method].model or self._model,
-            "train_seconds": round(model.seconds, 4),
+            "model": recipe.method.model or self._model,
+            "train_seconds": round(outcome.seconds, 4),
         }
         self.results += [{**self._common, **own, **seen, **row} for row in evaluation.results]
         self.groups += [{**own, **row} for row in evaluation.groups]
         self.sets += [f.select(pl.lit(method).alias("method"), pl.all()) for f in evaluation.sets]
         choices = {
-            "best_round": model.best_round + 1,
             "temperature": evaluation.temperature,
             "raps": evaluation.raps._asdict() if evaluation.raps else None,
-            **prepared.chosen,
+            **{name: chosen._asdict() for name, chosen in evaluation.diffusion.items()},
+            **outcome.chosen,
         }
         for choice, value in choices.items():
             self.chosen.setdefault(method, {}).setdefault(choice, []).append(value)
-        if METHODS[method].federated:
-            self.sent.setdefault(method, []).append(prepared.ledger.totals())
-            self.ledgers.append(ledger_frame(method, repetition, prepared.ledger))
-        for note in [*prepared.notes, *evaluation.notes]:
+        if recipe.method.federated:
+            self.sent.setdefault(method, []).append(outcome.ledger.totals())
+            self.ledgers.append(ledger_frame(method, repetition, outcome.ledger))
+        for note in [*outcome.prepared.notes, *evaluation.notes]:
             self._notes.setdefault(note, {})[repetition.seed] = None
 
     def sentences(self) -> list[str]:
         """The notes, each once, with the seeds that it is about."""
         return [f"seed {', '.join(map(str, seeds))}, {note}" for note, seeds in self._notes.items()]
-
-
-def _round_done(report: Progress, stage: str, rounds: int, done: int) -> None:
-    report(stage, done, rounds)
 
 
 def _silent(_stage: str, _done: int, _total: int) -> None:
@@ -229,21 +213,6 @@ def prepare(graph: Data, config: Config, seed: int) -> Repetition:
         names=parts.names,
     )
     return Repetition(graph, parts, roles, seed)
-
-
-def plan_of(config: Config, classes: int, method: Method) -> Plan:
-    """How a method's models are trained."""
-    return Plan(
-        model=method.model or config.model,
-        classes=classes,
-        hidden=config.hidden,
-        dropout=config.dropout,
-        lr=config.lr,
-        rounds=config.rounds,
-        local_epochs=config.local_epochs,
-        batch_size=config.batch_size or None,
-        average=method.average,
-    )
 
 
 def _versions() -> dict[str, str]:

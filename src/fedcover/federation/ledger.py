@@ -38,6 +38,12 @@ class Ledger:
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
 
+    def copy(self) -> Ledger:
+        """An account of its own that goes on from here."""
+        other = Ledger()
+        other.entries = list(self.entries)
+        return other
+
     def record(
         self,
         kind: str,

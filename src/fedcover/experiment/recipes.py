@@ -1,0 +1,71 @@
+"""A method's full name, ``fed+prior+mix``: where the models come from, and what is made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedcover.errors import UsageError
+from fedcover.experiment.methods import METHODS, Method
+
+Personal = Literal["", "tuned", "mix"]
+PARTS = ("prior", "tuned", "mix")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method with its personal parts.
+
+    ``prior`` adds each client's label mix to the logits, in training and after it. ``tuned``
+    trains the shared model on at every client alone. ``mix`` combines the shared, the tuned and a
+    local model; its weights are chosen on validation nodes.
+    """
+
+    base: str
+    prior: bool = False
+    personal: Personal = ""
+
+    @property
+    def method(self) -> Method:
+        """The method without its personal parts."""
+        return METHODS[self.base]
+
+    @property
+    def shared(self) -> Recipe:
+        """The recipe of the shared model that this one starts from."""
+        return Recipe(self.base, self.prior)
+
+    def __str__(self) -> str:
+        parts = [self.base, *(["prior"] if self.prior else []), self.personal]
+        return "+".join(part for part in parts if part)
+
+
+def recipe_of(name: str) -> Recipe:
+    """Read ``base+part+…``; what cannot be read or makes no sense is said in a sentence."""
+    base, parts = _split(name)
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown or len(set(parts)) < len(parts):
+        raise UsageError(
+            f"methods has {name!r}; a method may be followed by +prior, +tuned or +mix, each once."
+        )
+    if "tuned" in parts and "mix" in parts:
+        raise UsageError(f"methods has {name!r}; +mix already holds the tuned model.")
+    personal: Personal = "mix" if "mix" in parts else "tuned" if "tuned" in parts else ""
+    if personal and not METHODS[base].shared:
+        raise UsageError(
+            f"methods has {name!r}; {base} has no model that several clients share, so +{personal} "
+            "means nothing there."
+        )
+    return Recipe(base, "prior" in parts, personal)
+
+
+def _split(name: str) -> tuple[str, list[str]]:
+    """The longest base that the name begins with: ``fedsage+`` has a plus of its own."""
+    for base in sorted(METHODS, key=len, reverse=True):
+        rest = name.removeprefix(base)
+        if name.startswith(base) and (not rest or rest.startswith("+")):
+            return base, rest.split("+")[1:]
+    raise UsageError(
+        f"methods has {name!r}; it must be one of {', '.join(METHODS)}, or one of these with "
+        "+prior, +tuned or +mix."
+    )

@@ -1,0 +1,202 @@
+"""From a recipe to the logits of every node: prepare, train, and make the models personal.
+
+What several recipes have in common (``fed+prior`` and ``fed+prior+mix``, say) is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcover import conformal
+from fedcover.experiment.config import Config
+from fedcover.experiment.methods import Prepared, Progress, Repetition, Setting
+from fedcover.experiment.recipes import Recipe
+from fedcover.federation import Engine, Plan, Trained
+from fedcover.federation.ledger import Ledger
+from fedcover.graphs.splits import Role
+from fedcover.personal import mixture
+
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One recipe on one repetition: what is calibrated, and how it came about."""
+
+    logits: Logits  # of the real nodes, in the graph's own order
+    prepared: Prepared
+    ledger: Ledger
+    chosen: dict[str, Any]  # on validation nodes
+    seconds: float  # of training
+
+
+@dataclass(frozen=True)
+class _Model:
+    """One kind of model of all seeds: their logits, and which round was kept."""
+
+    trained: list[Trained]
+    logits: list[Logits]
+
+
+class Trainer:
+    """Trains recipes on the same repetitions."""
+
+    def __init__(
+        self,
+        repetitions: Sequence[Repetition],
+        config: Config,
+        engine: Engine,
+        classes: int,
+        report: Progress,
+        stop: Callable[[str], None],
+    ) -> None:
+        self._repetitions, self._config, self._engine = repetitions, config, engine
+        self._classes, self._report, self._stop = classes, report, stop
+        self._prepared: dict[Recipe, list[Prepared]] = {}
+        self._models: dict[tuple[Recipe, str], _Model] = {}
+
+    def outcomes(self, recipe: Recipe) -> list[Outcome]:
+        """One outcome for each repetition."""
+        kinds = {"": ["shared"], "tuned": ["shared", "tuned"], "mix": ["shared", "tuned", "local"]}
+        prepared = self._prepare(recipe)
+        models = {kind: self._train(recipe, kind) for kind in kinds[recipe.personal]}
+        outcomes = []
+        for seed, one in enumerate(prepared):
+            ledger = one.ledger.copy()
+            own = {kind: model.trained[seed] for kind, model in models.items()}
+            for kind, trained in own.items():
+                self._record(ledger, recipe, kind, trained)
+            chosen = {"best_round": own["shared"].best_round + 1, **one.chosen}
+            if "tuned" in own:
+                chosen["tuned_rounds"] = own["tuned"].best_round
+            if "local" in own:
+                chosen["local_round"] = own["local"].best_round + 1
+            logits = [model.logits[seed] for model in models.values()]
+            final = logits[-1]
+            if recipe.personal == "mix":
+                final, chosen["mixture"] = self._mix(self._repetitions[seed], logits, ledger)
+            seconds = sum(trained.seconds for trained in own.values())
+            outcomes.append(Outcome(final, one, ledger, chosen, seconds))
+        return outcomes
+
+    def _prepare(self, recipe: Recipe) -> list[Prepared]:
+        # The prior is a part of it: Gen chooses M and p with the model that is trained after.
+        key = recipe.shared
+        if key not in self._prepared:
+            setting = Setting(
+                self._config, self._engine, self._plan(recipe, "shared"), self._report
+            )
+            self._prepared[key] = recipe.method.prepare(self._repetitions, setting)
+            self._stop(f"prepare {key}")
+        return self._prepared[key]
+
+    def _plan(self, recipe: Recipe, kind: str) -> Plan:
+        personal = self._config.personal
+        plan = plan_of(self._config, self._classes, recipe)
+        if kind == "tuned":
+            rounds, epochs = personal.tune_rounds, personal.tune_epochs
+            return replace(plan, average=False, rounds=rounds, local_epochs=epochs)
+        if kind == "local":  # it learns its own label mix by itself
+            return replace(plan, average=False, rounds=personal.local_rounds, prior=None)
+        return plan
+
+    def _train(self, recipe: Recipe, kind: str) -> _Model:
+        key = (recipe.shared, kind)
+        if kind == "local" and recipe.base != "gen":  # Gen's graphs depend on the prior
+            key = (Recipe(recipe.base), kind)
+        if key not in self._models:
+            prepared, plan = self._prepare(recipe), self._plan(recipe, kind)
+            stage = f"{'train' if kind == 'shared' else kind} {key[0]}"
+            start = None
+            if kind == "tuned":
+                start = [model.weights[0] for model in self._train(recipe, "shared").trained]
+            trained = self._engine.train(
+                [one.federation for one in prepared],
+                plan,
+                start=start,
+                on_round=partial(_round_done, self._report, stage, plan.rounds),
+            )
+            logits = [one.logits(model) for one, model in zip(prepared, trained, strict=True)]
+            self._models[key] = _Model(trained, logits)
+            self._stop(stage)
+        return self._models[key]
+
+    def _record(self, ledger: Ledger, recipe: Recipe, kind: str, trained: Trained) -> None:
+        plan, clients = self._plan(recipe, kind), len(trained.weights)
+        purpose = "" if kind == "shared" else f", {kind}"
+        ledger.record_training(
+            trained.weights[0], clients, plan.rounds, plan.average, purpose=purpose
+        )
+        ledger.announce(f"best round{purpose}", np.array([trained.best_round]), clients)
+
+    def _mix(
+        self, repetition: Repetition, logits: Sequence[Logits], ledger: Ledger
+    ) -> tuple[Logits, list[list[float]]]:
+        """The logarithm of the mixed probabilities, and each client's weights.
+
+        Every model is brought to its own temperature first, so that a weight is not spent on
+        correcting confidence.
+        """
+        y, client = repetition.graph.y.numpy(), repetition.partition.client
+        probs = []
+        for name, own in zip(("shared", "tuned", "local"), logits, strict=True):
+            temperature = self._engine.ask(
+                conformal.pooled_server(),
+                conformal.pooled_client,
+                list(
+                    zip(
+                        repetition.by_client(Role.VALID, own),
+                        repetition.by_client(Role.VALID, y),
+                        strict=True,
+                    )
+                ),
+                kind=f"temperature, {name}",
+                on_message=ledger.listener(),
+            )
+            ledger.announce(
+                f"fitted temperature, {name}", np.array([temperature]), repetition.partition.clients
+            )
+            probs.append(conformal.softmax(own, temperature))
+        true = np.stack([p[np.arange(len(y)), y] for p in probs], axis=1)
+        validation, grid = repetition.by_client(Role.VALID, true), mixture.simplex(len(probs))
+        mean_losses = self._engine.ask(
+            mixture.mixture_server(),
+            mixture.mixture_client(grid),
+            validation,
+            kind="mixture losses",
+            on_message=ledger.listener(),
+        )
+        ledger.announce("mean mixture losses", mean_losses, repetition.partition.clients)
+        shrinkage = self._config.personal.shrinkage
+        weights = np.stack(
+            [mixture.choose_weights(own, mean_losses, grid, shrinkage) for own in validation]
+        )
+        mixed = mixture.mixed(probs, weights[client])
+        return np.log(np.maximum(mixed, mixture.TINY)).astype(np.float32), weights.tolist()
+
+
+def plan_of(config: Config, classes: int, recipe: Recipe) -> Plan:
+    """How a recipe's shared models are trained."""
+    method = recipe.method
+    return Plan(
+        model=method.model or config.model,
+        classes=classes,
+        hidden=config.hidden,
+        dropout=config.dropout,
+        lr=config.lr,
+        rounds=config.rounds,
+        local_epochs=config.local_epochs,
+        batch_size=config.batch_size or None,
+        average=method.average,
+        prior=config.personal.prior if recipe.prior else None,
+    )
+
+
+def _round_done(report: Progress, stage: str, rounds: int, done: int) -> None:
+    report(stage, done, rounds)
