@@ -20,7 +20,9 @@ import polars as pl
 import fedcover
 from fedcover.experiment.evaluation import Judge
 from fedcover.experiment.methods import METHODS, Setting
-from fedcover.experiment.run import plan_of, prepare
+from fedcover.experiment.recipes import recipe_of
+from fedcover.experiment.run import prepare
+from fedcover.experiment.training import plan_of
 from fedcover.federation import Federation, InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.neighbors.augment import append_rows
@@ -106,7 +108,7 @@ def rows(graph_name: str, clients: int, seeds: int, rounds: int, only: str) -> p
     engine = InProcess()
     repetitions = [prepare(graph, config, seed) for seed in config.seed_range]
     judges = [Judge(repetition, config, engine) for repetition in repetitions]
-    plan = plan_of(config, len(graph.label_names), METHODS["fed"])
+    plan = plan_of(config, len(graph.label_names), recipe_of("fed"))
     setting = Setting(config, engine, plan, lambda *_: None)
     found = []
 

@@ -198,7 +198,7 @@ def test_a_wrong_mixture_is_wrong_usage(fedcover, here, options, sentence):
 def test_the_paper_preset_says_that_it_has_no_guarantee(fedcover, here):
     status, out, _ = fedcover("run", "own", *QUICK, "--preset", "paper", "--out", "r")
     assert status == 0
-    assert "Only the quantile 'exact' has a guarantee." in out
+    assert "Only the quantiles 'exact' and 'mixture' have a guarantee." in out
     assert set(pl.read_csv(here / "r/results.csv")["score"]) == {"aps-det"}
 
 

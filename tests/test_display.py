@@ -140,7 +140,7 @@ def test_coverage_beyond_three_errors_is_marked_and_the_mark_explained():
 
 
 def test_only_rules_without_a_guarantee_are_warned_about():
-    assert "Only the quantile 'exact' has a guarantee." in shown(0.9, "average")
+    assert "Only the quantiles 'exact' and 'mixture' have a guarantee." in shown(0.9, "average")
     assert "guarantee" not in shown(0.9)
 
 

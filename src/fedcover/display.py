@@ -97,7 +97,7 @@ def summary(console: Console, finished: Run) -> None:
             f"▼ covers less than its level, by more than {STANDARD_ERRORS} standard errors."
         )
     if not all(RULES[rule].guarantee for rule in config.quantiles):
-        lines.append("Only the quantile 'exact' has a guarantee.")
+        lines.append("Only the quantiles 'exact' and 'mixture' have a guarantee.")
     if any(method.simulation for method in methods):
         lines.append("restored is a simulation: its clients are given what no party has.")
     console.print("\n".join(lines), highlight=False)

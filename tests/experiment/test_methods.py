@@ -4,7 +4,8 @@ from scipy import sparse
 
 from fedcover import Config
 from fedcover.experiment.methods import METHODS, Repetition, Setting
-from fedcover.experiment.run import plan_of
+from fedcover.experiment.recipes import recipe_of
+from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess, Trained
 from fedcover.graphs import Role, feature_matrix, partition, split
 from fedcover.models.vae import VaeSettings
@@ -30,7 +31,7 @@ def prepare(quick):
             screening=2,
         )
         config: Config = quick(gen=gen)
-        plan = plan_of(config, 3, METHODS[name])
+        plan = plan_of(config, 3, recipe_of(name))
         setting = Setting(config, InProcess(), plan, lambda *_: None)
         (prepared,) = METHODS[name].prepare([repetition], setting)
         return prepared
@@ -48,7 +49,7 @@ def test_a_seed_sends_the_same_whatever_other_seeds_are_run(toy, quick):
         screening=2,
     )
     config: Config = quick(gen=gen)
-    setting = Setting(config, InProcess(), plan_of(config, 3, METHODS["gen"]), lambda *_: None)
+    setting = Setting(config, InProcess(), plan_of(config, 3, recipe_of("gen")), lambda *_: None)
 
     def repetition(seed, **options):
         cut = partition(toy, 3, "random", seed=seed)

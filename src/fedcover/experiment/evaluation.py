@@ -87,11 +87,14 @@ class Judge:
         }
 
     def evaluate(
-        self, logits: NDArray[np.float32], parts: Sequence[ClientGraph], ledger: Ledger
+        self,
+        logits: NDArray[np.float32],
+        ledger: Ledger,
+        parts: Sequence[ClientGraph] | None = None,
     ) -> Evaluation:
         """Calibrate these logits (all nodes of the graph) and judge the sets.
 
-        ``parts`` are the graphs that graph-aware scores may look at, one a client.
+        ``parts`` are the graphs that graph-aware scores may look at; None: every client's own.
         """
         outcome = Evaluation(notes=self._notes())
         outcome.temperature = self._temperature(logits, ledger)
@@ -115,7 +118,7 @@ class Judge:
             graph = conformal.GRAPH_SCORES.get(name)
             scores = conformal.score(graph.base if graph else name, probs, self.u, outcome.raps)
             if graph:
-                scores, chosen = self.neighbourhoods.scores(name, scores, parts, ledger)
+                scores, chosen = self.neighbourhoods.scores(name, scores, ledger, parts)
                 outcome.diffusion[name] = chosen
             self._judge(name, scores, accuracy, ledger, outcome)
         return outcome

@@ -12,7 +12,7 @@ from fedcover.experiment.methods import Repetition
 from fedcover.federation import Engine
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.assemble import feature_matrix
-from fedcover.graphs.partition import ClientGraph
+from fedcover.graphs.partition import ClientGraph, client_graphs
 from fedcover.graphs.similar import cosines, similar_nodes
 from fedcover.graphs.splits import Role
 
@@ -30,11 +30,13 @@ class Neighbourhoods:
         self,
         name: str,
         base: NDArray[np.float32],
-        parts: Sequence[ClientGraph],
         ledger: Ledger,
+        parts: Sequence[ClientGraph] | None = None,
     ) -> tuple[NDArray[np.float32], conformal.Diffusion]:
         """The graph score ``name`` of all nodes from their base scores, and its chosen weights."""
         entry = conformal.GRAPH_SCORES[name]
+        if parts is None:
+            parts = client_graphs(self._repetition.graph, self._repetition.partition)
         alike = self._similar(parts) if entry.similar else [(None, None)] * len(parts)
         held = [
             conformal.graph_scores(base[part.nodes], part.edge_index, nodes, weight)

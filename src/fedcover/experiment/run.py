@@ -84,7 +84,7 @@ def run(
         recipe = recipe_of(name)
         for done, (judge, outcome) in enumerate(zip(judges, trainer.outcomes(recipe), strict=True)):
             report(f"calibrate {name}", done, config.seeds)
-            evaluation = judge.evaluate(outcome.logits, outcome.prepared.parts, outcome.ledger)
+            evaluation = judge.evaluate(outcome.logits, outcome.ledger, outcome.prepared.parts)
             _announce(outcome, config, evaluation)
             book.enter(recipe, judge.repetition, outcome, evaluation)
         report(f"calibrate {name}", config.seeds, config.seeds)
