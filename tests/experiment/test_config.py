@@ -10,7 +10,8 @@ NAN, INF = float("nan"), float("inf")
 REFUSED = [
     (
         {"methods": ("loc", "gem")},
-        "methods has 'gem'; it must be one of loc, fed, gen, fedsage, fedsage+, restored, central.",
+        "methods has 'gem'; it must be one of loc, fed, gen, fedsage, fedsage+, restored, central, "
+        "or one of these with +prior, +tuned or +mix.",
     ),
     (
         {"epsilon": 0},
@@ -34,8 +35,14 @@ REFUSED = [
     ),
     ({"methods": ()}, "methods is empty; choose from loc, fed, gen, fedsage, "),
     ({"methods": ("fed", "loc", "fed")}, "methods names 'fed' twice."),
-    ({"scores": ("APS",)}, "scores has 'APS'; it must be one of lac, aps, aps-det, raps."),
-    ({"scores": ()}, "scores is empty; choose from lac, aps, aps-det, raps."),
+    (
+        {"scores": ("APS",)},
+        "scores has 'APS'; it must be one of lac, aps, aps-det, raps, daps, dlac, snaps, slac.",
+    ),
+    (
+        {"scores": ()},
+        "scores is empty; choose from lac, aps, aps-det, raps, daps, dlac, snaps, slac.",
+    ),
     (
         {"quantiles": ("mean",)},
         "quantiles has 'mean'; it must be one of exact, mixture, pooled, average, tdigest.",
@@ -91,8 +98,14 @@ REFUSED = [
     ({"methods": None}, "methods is None; it must be a tuple of words."),
     ({"methods": {"fed": 1}}, "methods is {'fed': 1}; it must be a tuple of words."),
     ({"methods": "fde"}, "methods has 'fde'; it must be one of loc, fed, gen, fedsage, "),
-    ({"scores": (["lac"],)}, "scores has ['lac']; it must be one of lac, aps, aps-det, raps."),
-    ({"scores": 3}, "scores has 3; it must be one of lac, aps, aps-det, raps."),
+    (
+        {"scores": (["lac"],)},
+        "scores has ['lac']; it must be one of lac, aps, aps-det, raps, daps, dlac, snaps, slac.",
+    ),
+    (
+        {"scores": 3},
+        "scores has 3; it must be one of lac, aps, aps-det, raps, daps, dlac, snaps, slac.",
+    ),
     ({"quantiles": b"exact"}, "quantiles is b'exact'; it must be a tuple of words."),
     ({"partition": None}, "partition has None; it must be one of metis, louvain, random, given."),
     ({"model": ["gcn"]}, "model has ['gcn']; it must be one of gcn, sage."),

@@ -76,14 +76,16 @@ class Plan:
     The task ``labels`` minimises the cross-entropy over a client's training nodes and weighs the
     clients by their number. The task ``links`` trains a variational graph auto-encoder
     (:mod:`fedcover.models.vgae`) and weighs all clients alike, as the paper's algorithm does; its
-    ``classes`` are the latent means followed by the log deviations.
+    ``classes`` are the latent means followed by the log deviations. The task ``sets``
+    (:class:`fedcover.federation.sets.SetsPlan`) adds the size of prediction sets to the
+    cross-entropy; a client without training nodes takes part with weight 0.
 
     With ``prior``, every client adds :func:`log_prior` to its logits, in training and after it.
     """
 
     model: str
     classes: int
-    task: Literal["labels", "links"] = "labels"
+    task: Literal["labels", "links", "sets"] = "labels"
     hidden: int = 64
     dropout: float = 0.5
     lr: float = 0.01

@@ -27,6 +27,7 @@ from fedcover.federation.engine import (
     initialiser,
     log_prior,
 )
+from fedcover.federation.sets import halves, size_of
 from fedcover.models import Weights, initial_weights, to_module
 from fedcover.models.gnn import from_module, load_weights
 from fedcover.models.vgae import MAX_LOGSTD, PairSampler, noise
@@ -63,7 +64,7 @@ class _Site:
         self.train = torch.from_numpy(np.sort(client.train))
         self.valid = torch.from_numpy(client.valid)
         offset = np.zeros((client.nodes, plan.classes))
-        if plan.task == "labels":
+        if plan.task != "links":
             offset += log_prior(client, plan)
             offset += 0.0 if client.offset is None else client.offset
         self.offset = torch.from_numpy(offset).to(plan.dtype)
@@ -83,8 +84,12 @@ class _Site:
 
     def fit(self, round_: int) -> None:
         self.module.train()
-        labels = self.plan.task == "labels"
-        for loss in self._label_losses(round_) if labels else self._link_losses(round_):
+        losses = {
+            "labels": self._label_losses,
+            "links": self._link_losses,
+            "sets": self._set_losses,
+        }
+        for loss in losses[self.plan.task](round_):
             self.adam.zero_grad()
             torch.autograd.backward(loss)
             self.adam.step()
@@ -105,6 +110,20 @@ class _Site:
             z = mu + epsilon * logstd.clamp(max=MAX_LOGSTD).exp()
             linked, apart = (torch.from_numpy(pairs) for pairs in self.pairs(step))
             yield model.recon_loss(z, linked, apart) + model.kl_loss(mu, logstd) / len(mu)
+
+    def _set_losses(self, round_: int) -> Iterator[Tensor]:
+        size, y, count = size_of(self.plan), self.y[self.train], len(self.train)
+        for epoch in range(self.plan.local_epochs if count else 0):
+            logits = self._outputs()[self.train]
+            loss = cross_entropy(logits, y)
+            if count >= 2:
+                drawn = halves(count, *self.key, (round_ << 20) + epoch)
+                calibrating, predicting = (torch.from_numpy(half) for half in drawn)
+                scores = 1 - logits.softmax(dim=1)
+                quantile = torch.quantile(scores[calibrating, y[calibrating]], 1 - size.alpha)
+                kept = torch.sigmoid((quantile - scores[predicting]) / size.tau).sum(dim=1)
+                loss = loss + size.weight * kept.mean()
+            yield loss
 
     @torch.no_grad()
     def logits(self) -> Tensor:

@@ -79,7 +79,7 @@ class Stack:
         """What is added to the logits of these nodes; None: nothing."""
         plan = self.plan
         own = any(client.offset is not None for client in self.clients)
-        if plan.task != "labels" or (plan.prior is None and not own):
+        if plan.task == "links" or (plan.prior is None and not own):
             return None
         priors = np.stack([log_prior(client, plan) for client in self.clients])
         rows = priors[self.client_of_node[nodes]]
