@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
@@ -95,6 +96,7 @@ class Plan:
     dtype: torch.dtype = torch.float32  # float64 for comparing engines without rounding
     average: bool = True  # False: every client keeps its own model (the method Loc)
     prior: Prior | None = None
+    unit_features: bool = False  # whether the model sees every node's features at length 1
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,18 @@ def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list
         order = rng.permutation(count)
         steps += [order[i : i + plan.batch_size] for i in range(0, count, plan.batch_size)]
     return steps
+
+
+def inputs(client: Client, plan: Plan) -> Features:
+    """The client's features as the model sees them; a row of zeros stays one."""
+    x = client.x
+    if not plan.unit_features:
+        return x
+    norm = sp.linalg.norm(x, axis=1) if sp.issparse(x) else np.linalg.norm(x, axis=1)
+    scale = 1.0 / np.where(norm > 0, norm, 1.0)
+    if sp.issparse(x):
+        return (sp.diags_array(scale) @ x).tocsr().astype(np.float32)
+    return (x * scale[:, None]).astype(np.float32)
 
 
 def log_prior(client: Client, plan: Plan) -> NDArray[np.float64]:

@@ -25,6 +25,7 @@ from fedcover.federation.engine import (
     batches,
     diverged,
     initialiser,
+    inputs,
     log_prior,
 )
 from fedcover.federation.sets import halves, size_of
@@ -56,7 +57,8 @@ class _Site:
     def __init__(self, federation: Federation, number: int, weights: Weights, plan: Plan) -> None:
         client = federation.clients[number]
         self.plan, self.key = plan, (federation.seed, number)
-        dense = client.x.toarray() if sp.issparse(client.x) else client.x
+        x = inputs(client, plan)
+        dense = x.toarray() if sp.issparse(x) else x
         self.x = torch.from_numpy(np.asarray(dense)).to(plan.dtype)
         self.edge_index = torch.from_numpy(client.edge_index)
         self.edge_weight = torch.from_numpy(client.edge_weight).to(plan.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.federation.engine import Client, Federation, Plan, log_prior
+from fedcover.federation.engine import Client, Federation, Plan, inputs, log_prior
 from fedcover.federation.first_layer import DenseFirst, SparseFirst
 from fedcover.federation.layout import Index
 from fedcover.models.gnn import operators, propagation
@@ -49,7 +49,7 @@ class Stack:
 
     def __init__(self, federations: Sequence[Federation], plan: Plan) -> None:
         members = [
-            (f, c, client)
+            (f, c, replace(client, x=inputs(client, plan)))
             for f, federation in enumerate(federations)
             for c, client in enumerate(federation.clients)
         ]
