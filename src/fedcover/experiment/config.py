@@ -60,6 +60,7 @@ class Config:
     hidden: int = 64
     dropout: float = 0.5
     lr: float = 0.01
+    unit_features: bool = False  # whether the model sees each node's features at length 1
     temperature: str = "pooled"
     train: float = 0.2
     valid: float = 0.2
@@ -120,8 +121,10 @@ class Config:
         object.__setattr__(self, "neighgen", neighgen)
         personal = settings_from("personal", PersonalSettings, self.personal)
         object.__setattr__(self, "personal", personal)
-        if not isinstance(self.empty_sets, bool | np.bool_):
-            raise UsageError(f"empty_sets is {self.empty_sets!r}; it must be True or False.")
+        for name in ("empty_sets", "unit_features"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):
+                raise UsageError(f"{name} is {value!r}; it must be True or False.")
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Config:

@@ -16,13 +16,23 @@ from numpy.typing import NDArray
 from fedcover import conformal
 from fedcover.experiment.config import Config
 from fedcover.experiment.methods import Prepared, Progress, Repetition, Setting
-from fedcover.experiment.recipes import Recipe
+from fedcover.experiment.recipes import Personal, Recipe
 from fedcover.federation import Engine, Plan, Trained
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.splits import Role
-from fedcover.personal import mixture
+from fedcover.personal import correction, mixture
 
 Logits = NDArray[np.float32]
+
+KINDS: dict[Personal, tuple[str, ...]] = {
+    "": ("shared",),
+    "tuned": ("shared", "tuned"),
+    "mix": ("shared", "tuned", "local"),
+    "corrected": ("base", "correction"),
+}
+"""The models of a recipe in the order in which they are trained. ``base`` is a shared model that
+never saw the nodes which train the correction."""
+FIRST = ("shared", "base")
 
 
 @dataclass(frozen=True)
@@ -63,20 +73,24 @@ class Trainer:
 
     def outcomes(self, recipe: Recipe) -> list[Outcome]:
         """One outcome for each repetition."""
-        kinds = {"": ["shared"], "tuned": ["shared", "tuned"], "mix": ["shared", "tuned", "local"]}
         prepared = self._prepare(recipe)
-        models = {kind: self._train(recipe, kind) for kind in kinds[recipe.personal]}
+        models = {kind: self._train(recipe, kind) for kind in KINDS[recipe.personal]}
         outcomes = []
         for seed, one in enumerate(prepared):
             ledger = one.ledger.copy()
             own = {kind: model.trained[seed] for kind, model in models.items()}
             for kind, trained in own.items():
                 self._record(ledger, recipe, kind, trained)
-            chosen = {"best_round": own["shared"].best_round + 1, **one.chosen}
+            first = own[KINDS[recipe.personal][0]]
+            chosen = {"best_round": first.best_round + 1, **one.chosen}
             if "tuned" in own:
                 chosen["tuned_rounds"] = own["tuned"].best_round
             if "local" in own:
                 chosen["local_round"] = own["local"].best_round + 1
+            if "correction" in own:
+                chosen["correction_rounds"] = own["correction"].best_round
+                if len(own["correction"].valid_loss) == 1:
+                    one = replace(one, notes=[*one.notes, _uncorrected(recipe)])
             logits = [model.logits[seed] for model in models.values()]
             final = logits[-1]
             if recipe.personal == "mix":
@@ -102,6 +116,8 @@ class Trainer:
         if kind == "tuned":
             rounds, epochs = personal.tune_rounds, personal.tune_epochs
             return replace(plan, average=False, rounds=rounds, local_epochs=epochs)
+        if kind == "correction":
+            return correction.correction_plan(plan, personal)
         if kind == "local":  # it learns its own label mix by itself
             return replace(plan, average=False, rounds=personal.local_rounds, prior=None)
         return plan
@@ -113,15 +129,21 @@ class Trainer:
         if key not in self._models:
             prepared, plan = self._prepare(recipe), self._plan(recipe, kind)
             stage = f"{'train' if kind == 'shared' else kind} {key[0]}"
-            start = None
+            on_round = partial(_round_done, self._report, stage, plan.rounds)
+            federations, start = [one.federation for one in prepared], None
             if kind == "tuned":
                 start = [model.weights[0] for model in self._train(recipe, "shared").trained]
-            trained = self._engine.train(
-                [one.federation for one in prepared],
-                plan,
-                start=start,
-                on_round=partial(_round_done, self._report, stage, plan.rounds),
-            )
+            if kind in KINDS["corrected"]:
+                share = self._config.personal.correction_share
+                parted = [correction.hold_out(federation, share) for federation in federations]
+                federations = [one.base for one in parted]
+            if kind == "correction":
+                base = self._train(recipe, "base").trained
+                trained = correction.train_correction(
+                    self._engine, parted, base, plan, on_round=on_round
+                )
+            else:
+                trained = self._engine.train(federations, plan, start=start, on_round=on_round)
             logits = [one.logits(model) for one, model in zip(prepared, trained, strict=True)]
             self._models[key] = _Model(trained, logits)
             self._stop(stage)
@@ -129,7 +151,9 @@ class Trainer:
 
     def _record(self, ledger: Ledger, recipe: Recipe, kind: str, trained: Trained) -> None:
         plan, clients = self._plan(recipe, kind), len(trained.weights)
-        purpose = "" if kind == "shared" else f", {kind}"
+        if kind == "correction" and len(trained.valid_loss) == 1:  # no node to train it with
+            return
+        purpose = "" if kind in FIRST else f", {kind}"
         ledger.record_training(
             trained.weights[0], clients, plan.rounds, plan.average, purpose=purpose
         )
@@ -195,6 +219,13 @@ def plan_of(config: Config, classes: int, recipe: Recipe) -> Plan:
         batch_size=config.batch_size or None,
         average=method.average,
         prior=config.personal.prior if recipe.prior else None,
+        unit_features=config.unit_features,
+    )
+
+
+def _uncorrected(recipe: Recipe) -> str:
+    return (
+        f"{recipe}: no client has enough training nodes to hold some out, so nothing is corrected."
     )
 
 

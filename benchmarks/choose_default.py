@@ -1,0 +1,184 @@
+"""Choose the default recipe, one for all graphs and K, on the training share alone.
+
+The calibration and test nodes of every repetition keep their features and edges but get no role,
+so that no label of theirs is seen. The training share (a fifth of each client) is divided again:
+a quarter judges the recipes, a fifth of the rest validates, the others train. A recipe's size in a
+cell (graph, K, level) is the mean number of labels over re-splits of the judging nodes at the
+pooled quantile (rank ⌈(1−α)(N+1)⌉, since the exact rule has no finite rank for so few nodes).
+Recipes are compared by the mean logarithm of their size relative to plain ``fed`` with LAC; the
+error is that of the paired differences over graphs, K and seeds. The first table gives the parts,
+the second varies the settings of the winner. Needs FEDCOVER_DATA; an hour for all on two cores.
+
+    python benchmarks/choose_default.py --out choose_default.csv [--graphs cora] [--clients 3,10]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+import fedcover
+from fedcover.experiment.config import Config
+from fedcover.experiment.evaluation import Judge
+from fedcover.experiment.methods import Repetition
+from fedcover.experiment.recipes import recipe_of
+from fedcover.experiment.run import prepare
+from fedcover.experiment.training import Trainer
+from fedcover.federation import InProcess
+from fedcover.graphs import Role
+from fedcover.personal import PersonalSettings
+
+GRAPHS = ("cora", "citeseer", "pubmed", "computers")
+CLIENTS = (3, 5, 10, 20)
+SEEDS = {"cora": 6, "citeseer": 6, "pubmed": 2, "computers": 1}  # few judges: more seeds
+NO_ROLE = -1
+JUDGES, VALIDATES = 0.25, 0.2  # shares of the training share, and of what is left of it
+
+SCORES = ("lac", "dlac", "slac", "aps", "daps", "snaps", "raps")
+PARTS = ("fed", "fed+prior", "fed+tuned", "fed+mix", "fed+prior+tuned", "fed+prior+mix")
+WINNER = "fed+prior+mix"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "prior strength 0.25": {"personal": PersonalSettings(prior_strength=0.25)},
+    "prior strength 1": {"personal": PersonalSettings(prior_strength=1.0)},
+    "same weights for all clients": {"personal": PersonalSettings(shrinkage=float("inf"))},
+    "weights worth 30 nodes": {"personal": PersonalSettings(shrinkage=30.0)},
+    "features of length 1": {"unit_features": True},
+    "features of length 1, lr 0.02": {"unit_features": True, "lr": 0.02},
+    "features of length 1, lr 0.03": {"unit_features": True, "lr": 0.03},
+    "one local epoch": {"local_epochs": 1},
+    "GraphSAGE": {"model": "sage"},
+}
+
+
+def inner_roles(
+    roles: NDArray[np.int8], client: NDArray[np.integer], rng: np.random.Generator
+) -> NDArray[np.int8]:
+    """Roles within the training share; calibration and test nodes get none."""
+    inner = np.full_like(roles, NO_ROLE)
+    for k in np.unique(client):
+        nodes = rng.permutation(np.flatnonzero((client == k) & (roles <= Role.VALID)))
+        judges = max(round(JUDGES * len(nodes)), 2)
+        valid = round(VALIDATES * (len(nodes) - judges))
+        inner[nodes[:judges:2]], inner[nodes[1:judges:2]] = Role.CALIB, Role.TEST
+        inner[nodes[judges : judges + valid]] = Role.VALID
+        inner[nodes[judges + valid :]] = Role.TRAIN
+    return inner
+
+
+def inner(graph: Data, config: Config, seed: int) -> Repetition:
+    """One seed's repetition, within its training share."""
+    outer = prepare(graph, config, seed)
+    rng = np.random.default_rng([seed, 0xC400])
+    return replace(outer, roles=inner_roles(outer.roles, outer.partition.client, rng))
+
+
+def measure(graph: Data, config: Config, label: str) -> pl.DataFrame:
+    """Sizes of all the configuration's methods and scores on the judging nodes."""
+    engine = InProcess()
+    repetitions = [inner(graph, config, seed) for seed in config.seed_range]
+    trainer = Trainer(
+        repetitions, config, engine, len(graph.label_names), lambda *_: None, lambda _: None
+    )
+    rows = []
+    for name in config.methods:
+        for repetition, outcome in zip(repetitions, trainer.outcomes(recipe_of(name)), strict=True):
+            judged = Judge(repetition, config, engine).evaluate(
+                outcome.logits, outcome.ledger, outcome.prepared.parts
+            )
+            key = {
+                "graph": graph.name, "clients": config.clients, "seed": repetition.seed,
+                "variant": label, "method": name,
+            }  # fmt: skip
+            rows += [
+                {**key, **{k: row[k] for k in ("score", "alpha", "set_size", "coverage")}}
+                for row in judged.results
+            ]
+    return pl.DataFrame(rows)
+
+
+def relative(rows: pl.DataFrame) -> pl.DataFrame:
+    """Mean logarithm of the size relative to ``fed`` with LAC, and its error over the runs."""
+    run = ["graph", "clients", "seed"]
+    plain = rows.filter(variant="as it is", method="fed", score="lac").select(
+        *run, "alpha", pl.col("set_size").alias("plain")
+    )
+    logs = rows.join(plain, on=[*run, "alpha"]).with_columns(
+        (pl.col("set_size") / pl.col("plain")).log().alias("log")
+    )
+    recipe = ["variant", "method", "score"]
+    by_graph = (
+        logs.group_by(*recipe, "graph", maintain_order=True)
+        .agg(pl.col("log").mean().exp())
+        .pivot(on="graph", index=recipe, values="log", maintain_order=True)
+    )
+    overall = (
+        logs.group_by(*recipe, *run)
+        .agg(pl.col("log").mean())
+        .group_by(*recipe, "graph")
+        .agg(pl.col("log").mean(), (pl.col("log").var() / pl.len()).alias("variance"))
+        .group_by(recipe)  # every graph counts alike, however many seeds it had
+        .agg(
+            pl.col("log").mean().exp().alias("relative"),
+            (pl.col("variance").sum().sqrt() / pl.len()).alias("error"),
+        )
+    )
+    return by_graph.join(overall, on=recipe).sort("relative")
+
+
+def markdown(table: pl.DataFrame) -> str:
+    graphs = [g for g in GRAPHS if g in table.columns]
+    lines = [
+        "| settings | method | score | " + " | ".join(graphs) + " | all | ± |",
+        "|---" * (len(graphs) + 5) + "|",
+    ]
+    for row in table.iter_rows(named=True):
+        sizes = " | ".join(f"{row[g]:.3f}" for g in graphs)
+        lines.append(
+            f"| {row['variant']} | {row['method']} | {row['score']} | {sizes} | "
+            f"**{row['relative']:.3f}** | {row['error'] or 0:.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("--graphs", default=",".join(GRAPHS))
+    options.add_argument("--clients", default=",".join(map(str, CLIENTS)))
+    options.add_argument("--variants", default=",".join(VARIANTS))
+    options.add_argument("--out", type=Path, required=True)
+    chosen = options.parse_args()
+    parts: list[pl.DataFrame] = []
+    for graph in map(fedcover.load, chosen.graphs.split(",")):
+        for clients in map(int, chosen.clients.split(",")):
+            for label in chosen.variants.split(","):
+                began = time.perf_counter()
+                plain = label == "as it is"
+                config = Config(
+                    **{
+                        "clients": clients,
+                        "seeds": SEEDS[graph.name],
+                        "quantiles": ("pooled",),
+                        "methods": PARTS if plain else (WINNER,),
+                        "scores": SCORES if plain else ("lac",),
+                        **VARIANTS[label],
+                    }
+                )
+                parts.append(measure(graph, config, label))
+                pl.concat(parts).write_csv(chosen.out)
+                seconds = time.perf_counter() - began
+                print(f"{graph.name}, K = {clients}, {label}: {seconds:.0f} s", file=sys.stderr)
+    print(markdown(relative(pl.concat(parts))))
+
+
+if __name__ == "__main__":
+    main()

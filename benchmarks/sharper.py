@@ -1,0 +1,175 @@
+"""The default recipe on all graphs: against the published Gen, against ``central``, part by part.
+
+Four graphs, K = 3, 5, 10, 20, three levels, five paired seeds, the exact quantile. Prints the 48
+cells (size, coverage and whether it lies in its band, the published Gen, the ratio to ``central``
+with the same score and model, the worst client beside plain ``fed``'s), then what each part buys
+with its error, and writes the rows of every seed to a CSV file. Needs FEDCOVER_DATA; about an hour
+for all on two cores.
+
+    python benchmarks/sharper.py --out sharper.csv [--graphs cora,citeseer] [--clients 3,10]
+    python benchmarks/sharper.py --out sharper.csv --again       # the tables of a finished file
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+from validity import inside
+
+import fedcover
+from fedcover.experiment.summary import summarise
+
+PUBLISHED = Path(__file__).parent.parent / "paper" / "published" / "set_sizes.csv"
+GRAPHS = ("cora", "citeseer", "pubmed", "computers")
+CLIENTS = (3, 5, 10, 20)
+BEST, SCORE = "fed+prior+mix", "lac"
+STEPS = (  # (method, score): each beside the one before it that it builds on
+    ("fed", "aps-det", None),
+    ("fed", "aps", ("fed", "aps-det")),
+    ("fed", "lac", ("fed", "aps")),
+    ("fed+prior", "lac", ("fed", "lac")),
+    ("fed+tuned", "lac", ("fed", "lac")),
+    ("fed+mix", "lac", ("fed", "lac")),
+    ("fed+prior+tuned", "lac", ("fed+prior", "lac")),
+    ("fed+prior+mix", "lac", ("fed+prior", "lac")),
+    ("fed+prior+mix", "dlac", ("fed+prior+mix", "lac")),
+    ("fed+prior+mix", "slac", ("fed+prior+mix", "lac")),
+    ("fed+prior+mix", "aps", ("fed+prior+mix", "lac")),
+    ("fed+prior+mix", "daps", ("fed+prior+mix", "aps")),
+    ("fed+prior+mix", "snaps", ("fed+prior+mix", "aps")),
+    ("central", "lac", ("fed+prior+mix", "lac")),
+)
+METHODS = tuple(dict.fromkeys(step[0] for step in STEPS))
+SCORES = tuple(dict.fromkeys(step[1] for step in STEPS))
+CELL = ["dataset", "clients", "alpha"]
+
+
+def measure(graph: str, clients: int, seeds: int) -> pl.DataFrame:
+    """One row a seed, method, score and level, with the cell's verdict on coverage."""
+    config = fedcover.Config(clients=clients, methods=METHODS, scores=SCORES, seeds=seeds)
+    began = time.perf_counter()
+    finished = fedcover.run(fedcover.load(graph), config)
+    n = finished.results["n_calibration"][0]
+    cells = summarise(finished.results, finished.groups, config.resplits)
+    verdict = pl.Series("inside", [inside(row, n, clients) for row in cells.iter_rows(named=True)])
+    on = ["method", "score", "alpha"]
+    seconds = time.perf_counter() - began
+    print(f"{graph}, K = {clients}: {seconds:.0f} s", file=sys.stderr, flush=True)
+    return finished.results.join(cells.with_columns(verdict).select(*on, "inside"), on=on).select(
+        *CELL, "method", "score", "seed", "set_size", "coverage", "inside",
+        "min_client_coverage", "class_coverage_gap", "accuracy", "train_seconds",
+    )  # fmt: skip
+
+
+def published() -> dict[tuple[str, int, float], float]:
+    """The paper's Gen by graph, K and level."""
+    with PUBLISHED.open() as file:
+        return {
+            (row["dataset"].lower(), int(row["clients"]), float(row["confidence"])): float(
+                row["set_size"]
+            )
+            for row in csv.DictReader(file)
+            if row["table"] == "main" and row["method"] == "gen"
+        }
+
+
+def cells(rows: pl.DataFrame) -> str:
+    """The default's cells beside the published Gen, ``central`` and plain ``fed``."""
+    gen, lines, counts = published(), [], {"low": 0, "above": 0, "outside": 0, "worse": 0}
+    ratios = []
+    own = rows.filter(method=BEST, score=SCORE)
+    other = {name: rows.filter(method=name, score=SCORE) for name in ("central", "fed")}
+    for (graph, clients, alpha), block in own.group_by(CELL, maintain_order=True):
+        here = {"dataset": graph, "clients": clients, "alpha": alpha}
+        size, coverage = block["set_size"].mean(), block["coverage"].mean()
+        target = gen[str(graph), int(clients), round(1 - alpha, 2)]  # type: ignore[call-overload]
+        central = size / other["central"].filter(**here)["set_size"].mean()
+        worst = block["min_client_coverage"].mean()
+        plain = other["fed"].filter(**here)["min_client_coverage"].mean()
+        fed = other["fed"].filter(**here)["set_size"].mean()
+        ratios.append(central)
+        counts["low"] += size <= 0.75 * target
+        counts["above"] += size > target
+        counts["outside"] += not block["inside"].all()
+        counts["worse"] += worst < plain
+        lines.append(
+            f"| {graph} | {clients} | {1 - alpha:.2f} | {size:.2f} ± {block['set_size'].std():.2f} "
+            f"| {coverage:.3f} | {target:.2f} | {size / target:.0%} | {fed:.2f} | {central:.2f} "
+            f"| {worst:.3f} | {plain:.3f} |"
+        )
+    head = (
+        f"| graph | K | level | {BEST} | covers | published Gen | of it | fed | to central "
+        "| worst client | fed's worst |\n|---|" + "--:|" * 10
+    )
+    total = len(lines)
+    summary = (
+        f"At most 75 % of the published Gen in {counts['low']} of {total} cells, above it in "
+        f"{counts['above']}. Coverage outside its band in {counts['outside']}. To central: mean "
+        f"{sum(ratios) / total:.3f}, largest {max(ratios):.2f}. The worst client covers less than "
+        f"fed's in {counts['worse']}."
+    )
+    return "\n".join([head, *lines, "", summary])
+
+
+def parts(rows: pl.DataFrame) -> str:
+    """What each step buys: the mean logarithm of its size relative to the step before."""
+    run = ["dataset", "clients", "seed"]
+    lines = [
+        "| method | score | relative to | " + " | ".join(GRAPHS) + " | all | ± | coverage |",
+        "|---" * (len(GRAPHS) + 6) + "|",
+    ]
+    for method, score, before in STEPS:
+        own = rows.filter(method=method, score=score)
+        covers = own["coverage"].mean() - (1 - own["alpha"]).mean()
+        if before is None:
+            empty = " | ".join("" for _ in GRAPHS)
+            lines.append(f"| {method} | {score} | | {empty} | | | {covers:+.3f} |")
+            continue
+        old = rows.filter(method=before[0], score=before[1]).select(
+            *run, "alpha", pl.col("set_size").alias("old")
+        )
+        logs = (
+            own.join(old, on=[*run, "alpha"])
+            .with_columns((pl.col("set_size") / pl.col("old")).log().alias("log"))
+            .group_by(run)
+            .agg(pl.col("log").mean())
+        )
+        by_graph = {str(graph): block["log"] for (graph,), block in logs.group_by(["dataset"])}
+        means = " | ".join(
+            f"{float(pl.Series([by_graph[g].mean()]).exp()[0]):.3f}" if g in by_graph else ""
+            for g in GRAPHS
+        )
+        every = logs["log"]
+        lines.append(
+            f"| {method} | {score} | {before[0]} {before[1]} | {means} | "
+            f"**{float(pl.Series([every.mean()]).exp()[0]):.3f}** | "
+            f"{every.std() / len(every) ** 0.5:.3f} | {covers:+.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("--graphs", default=",".join(GRAPHS))
+    options.add_argument("--clients", default=",".join(map(str, CLIENTS)))
+    options.add_argument("--seeds", type=int, default=5)
+    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--again", action="store_true")
+    chosen = options.parse_args()
+    if not chosen.again:
+        done: list[pl.DataFrame] = []
+        for graph in chosen.graphs.split(","):
+            for clients in map(int, chosen.clients.split(",")):
+                done.append(measure(graph, clients, chosen.seeds))
+                pl.concat(done).write_csv(chosen.out)
+    rows = pl.read_csv(chosen.out)
+    print(f"{cells(rows)}\n\n{parts(rows)}")
+
+
+if __name__ == "__main__":
+    main()
