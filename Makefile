@@ -24,6 +24,7 @@ format: $(VENV)/.dev
 # Speed, as ratios measured in one run (minutes).
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/personal.py
 
 # Coverage against its exact band on all four graphs (minutes; needs FEDCOVER_DATA).
 validity: $(VENV)/.dev

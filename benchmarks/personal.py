@@ -1,0 +1,78 @@
+"""What +prior and +mix cost in training time, as ratios to plain ``fed`` in the same run.
+
+One process trains ``fed``, ``fed+prior``, the tuned and the local models of ``+mix`` in turns, on
+one thread, so that all see the same machine; the medians are compared. `make bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from dataclasses import replace
+
+import torch
+
+import fedcover
+from fedcover.errors import DataError
+from fedcover.experiment.methods import cut
+from fedcover.experiment.recipes import recipe_of
+from fedcover.experiment.run import prepare
+from fedcover.experiment.training import plan_of
+from fedcover.federation import InProcess
+
+CASES = {"cora": (10, 5), "citeseer": (10, 5), "pubmed": (10, 3), "computers": (10, 3)}
+
+
+def measure(graph: str, clients: int, repeats: int, scale: int) -> dict[str, float]:
+    """Median seconds by kind of model; ``scale`` divides all numbers of rounds alike."""
+    data, config, engine = fedcover.load(graph), fedcover.Config(clients=clients), InProcess()
+    federations = [cut(prepare(data, config, 0)).federation]
+    plain, prior = (
+        plan_of(config, len(data.label_names), recipe_of(m)) for m in ("fed", "fed+prior")
+    )
+    personal = config.personal
+    tuned = replace(
+        prior, average=False, rounds=personal.tune_rounds, local_epochs=personal.tune_epochs
+    )
+    local = replace(plain, average=False, rounds=personal.local_rounds)
+    plans = {
+        kind: replace(plan, rounds=max(plan.rounds // scale, 1))
+        for kind, plan in {"fed": plain, "prior": prior, "tuned": tuned, "local": local}.items()
+    }
+    start = [engine.train(federations, replace(plain, rounds=1))[0].weights[0]]
+    seconds: dict[str, list[float]] = {kind: [] for kind in plans}
+    for _ in range(repeats):
+        for kind, plan in plans.items():
+            began = time.perf_counter()
+            engine.train(federations, plan, start=start)
+            seconds[kind].append(time.perf_counter() - began)
+    return {kind: statistics.median(times) for kind, times in seconds.items()}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("--only", choices=CASES)
+    options.add_argument("--scale", type=int, default=2, help="train a share of the rounds")
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    print("| graph | K | fed, s | +prior adds | +mix adds (tuned, local) |")
+    print("|---|--:|--:|--:|--:|")
+    for graph, (clients, repeats) in CASES.items():
+        if chosen.only not in (None, graph):
+            continue
+        try:
+            took = measure(graph, clients, repeats, chosen.scale)
+        except DataError as error:
+            print(f"| {graph} | {clients} | skipped: {error} |")
+            continue
+        more = {kind: seconds / took["fed"] for kind, seconds in took.items()}
+        print(
+            f"| {graph} | {clients} | {took['fed']:.2f} | {more['prior'] - 1:+.1%} "
+            f"| {more['tuned'] + more['local']:+.0%} ({more['tuned']:.0%}, {more['local']:.0%}) |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
