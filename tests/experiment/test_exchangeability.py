@@ -6,25 +6,29 @@ import numpy as np
 import pytest
 import torch
 
-from fedcover import conformal, run
+from fedcover import run
+from fedcover.experiment.evaluation import Judge
 from fedcover.federation import InProcess
 from fedcover.graphs import Role
 from fedcover.models.vae import VaeSettings
 from fedcover.neighbors.neighgen import NeighGenSettings
 from fedcover.neighbors.settings import GenSettings
+from fedcover.personal import PersonalSettings
 
-METHODS = ("loc", "fed", "gen", "fedsage+", "restored", "central")
+METHODS = ("loc", "fed", "gen", "fedsage+", "restored", "central", "fed+prior+mix", "gen+mix")
+SCORES = ("aps", "aps-det", "raps", "lac", "daps", "slac")
+SEEDS = 2
 
 
 @dataclass
 class Witness(InProcess):
-    """Trains as usual, and remembers the models it gave and the scores made of them."""
+    """Trains as usual, and remembers the models it gave and the scores that sets are made of."""
 
     models: list = field(default_factory=list)
     scores: list = field(default_factory=list)
 
-    def train(self, federations, plan, *, on_round=None):
-        trained = super().train(federations, plan, on_round=on_round)
+    def train(self, federations, plan, *, start=None, on_round=None):
+        trained = super().train(federations, plan, start=start, on_round=on_round)
         self.models += [
             [t.numpy() for w in model.weights for t in w.tensors()] + model.logits
             for model in trained
@@ -37,38 +41,51 @@ def roles():
     return np.random.default_rng(3).permutation(np.arange(120) % 4).astype(np.int8)
 
 
-@pytest.fixture
-def watch(make_toy, quick, monkeypatch):
+@pytest.fixture(scope="module")
+def watch(make_toy, quick):
     """Run a graph with this split and these labels; returns the witness and what was chosen."""
 
     def watch(roles, y=None):
-        witness, score = Witness(), conformal.score
+        witness, judge = Witness(), Judge._judge
 
-        def remember(*arguments):
-            witness.scores.append(score(*arguments))
-            return witness.scores[-1]
+        def remember(self, name, scores, *others):
+            witness.scores.append(scores.copy())
+            return judge(self, name, scores, *others)
 
         graph = make_toy(split=roles)
         if y is not None:
             graph.y = torch.from_numpy(y)
-        with monkeypatch.context() as patch:
-            patch.setattr(conformal, "score", remember)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Judge, "_judge", remember)
             config = quick(
                 quantiles=("exact",),
                 methods=METHODS,
+                scores=SCORES,
+                alphas=(0.1,),
+                seeds=SEEDS,
                 gen=GenSettings(
                     prototypes=(2, 5),
                     shares=(0.1, 0.5),
                     link_rounds=2,
                     screening=2,
-                    vae=VaeSettings(min_cluster=2),  # so that both M give graphs of their own
+                    vae=VaeSettings(
+                        epochs=20, min_cluster=2
+                    ),  # so that both M give graphs of their own
                 ),
                 neighgen=NeighGenSettings(warm_up=2, rounds=2, local_epochs=1),
+                # Few nodes of the federation beside a client's own, so that both choose.
+                personal=PersonalSettings(tune_rounds=3, local_rounds=5, shrinkage=5.0),
             )
             finished = run(graph, config, engine=witness)
         return witness, finished
 
     return watch
+
+
+@pytest.fixture(scope="module")
+def plain(roles, watch):
+    """The run that all others are compared with."""
+    return watch(roles)
 
 
 def labels_with_noise(roles, *noisy):
@@ -82,12 +99,14 @@ def same(left, right):
     return all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
 
 
-def test_noise_for_calibration_and_test_labels_changes_no_score(roles, watch):
-    plain, told = watch(roles)
+def test_noise_for_calibration_and_test_labels_changes_no_score(roles, watch, plain):
+    plain, told = plain
     noisy, noised = watch(roles, labels_with_noise(roles, Role.CALIB, Role.TEST))
+    shared = 7  # the six methods, and fed with its prior
+    personal = 4  # a tuned and a local model, for fed with its prior and for gen
     cells = 4  # of Gen's grid, which is trained besides, and its VGAE
-    assert len(plain.models) == (len(METHODS) + cells + 1) * 2  # seeds
-    assert len(plain.scores) == len(METHODS) * 2 * 4  # × seeds × scores
+    assert len(plain.models) == (shared + personal + cells + 1) * SEEDS
+    assert len(plain.scores) == len(METHODS) * SEEDS * len(SCORES)
     assert all(same(a, b) for a, b in zip(plain.models, noisy.models, strict=True))
     assert same(plain.scores, noisy.scores)
     assert told.info["chosen_on_validation"] == noised.info["chosen_on_validation"]
@@ -96,18 +115,28 @@ def test_noise_for_calibration_and_test_labels_changes_no_score(roles, watch):
     assert not told.results["accuracy"].equals(noised.results["accuracy"])
 
 
-@pytest.mark.parametrize("role", [Role.TRAIN, Role.VALID])
-def test_the_witness_notices_the_labels_that_may_be_used(roles, watch, role):
-    plain, told = watch(roles)
+@pytest.mark.parametrize(
+    ("role", "choices"),
+    [
+        (Role.TRAIN, ("temperature", "mixture")),
+        (Role.VALID, ("temperature", "mixture", "daps", "slac")),
+    ],
+)
+def test_the_witness_notices_the_labels_that_may_be_used(roles, watch, plain, role, choices):
+    plain, told = plain
     noisy, noised = watch(roles, labels_with_noise(roles, role))
     assert not same(plain.scores, noisy.scores)
-    assert told.info["chosen_on_validation"] != noised.info["chosen_on_validation"]
+    for method in ("fed+prior+mix", "gen+mix"):
+        before, after = (f.info["chosen_on_validation"][method] for f in (told, noised))
+        for choice in choices:
+            assert len(before[choice]) == SEEDS
+            assert before[choice] != after[choice], choice
 
 
-def test_swapping_calibration_and_test_permutes_nothing_but_roles(roles, watch):
+def test_swapping_calibration_and_test_permutes_nothing_but_roles(roles, watch, plain):
     swapped = roles.copy()
     swapped[roles == Role.CALIB], swapped[roles == Role.TEST] = Role.TEST, Role.CALIB
-    plain, told = watch(roles)
+    plain, told = plain
     other, changed = watch(swapped)
     assert all(same(a, b) for a, b in zip(plain.models, other.models, strict=True))
     assert same(plain.scores, other.scores)
@@ -115,11 +144,12 @@ def test_swapping_calibration_and_test_permutes_nothing_but_roles(roles, watch):
     assert set(told.sets["node"]).isdisjoint(changed.sets["node"])
 
 
-def test_a_random_exchange_of_roles_leaves_every_nodes_scores_alone(roles, watch):
+def test_a_random_exchange_of_roles_leaves_every_nodes_scores_alone(roles, watch, plain):
     pool = np.flatnonzero(roles >= Role.CALIB)
     mixed = roles.copy()
     mixed[pool] = np.random.default_rng(1).permutation(roles[pool])
     assert not np.array_equal(mixed, roles)
-    plain, _ = watch(roles)
-    other, _ = watch(mixed)
+    plain, told = plain
+    other, changed = watch(mixed)
+    assert told.info["chosen_on_validation"] == changed.info["chosen_on_validation"]
     assert same(plain.scores, other.scores)
