@@ -8,8 +8,8 @@ from typing import Literal
 from fedcover.errors import UsageError
 from fedcover.experiment.methods import METHODS, Method
 
-Personal = Literal["", "tuned", "mix"]
-PARTS = ("prior", "tuned", "mix")
+Personal = Literal["", "tuned", "mix", "corrected"]
+PARTS = ("prior", "tuned", "mix", "corrected")
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Recipe:
 
     ``prior`` adds each client's label mix to the logits, in training and after it. ``tuned``
     trains the shared model on at every client alone. ``mix`` combines the shared, the tuned and a
-    local model; its weights are chosen on validation nodes.
+    local model; its weights are chosen on validation nodes. ``corrected`` keeps some training
+    nodes from the model, and trains a correction of its outputs with them.
     """
 
     base: str
@@ -46,12 +47,19 @@ def recipe_of(name: str) -> Recipe:
     unknown = [part for part in parts if part not in PARTS]
     if unknown or len(set(parts)) < len(parts):
         raise UsageError(
-            f"methods has {name!r}; a method may be followed by +prior, +tuned or +mix, each once."
+            f"methods has {name!r}; a method may be followed by "
+            "+prior, +tuned, +mix or +corrected, each once."
         )
     if "tuned" in parts and "mix" in parts:
         raise UsageError(f"methods has {name!r}; +mix already holds the tuned model.")
-    personal: Personal = "mix" if "mix" in parts else "tuned" if "tuned" in parts else ""
-    if personal and not METHODS[base].shared:
+    if "corrected" in parts and {"tuned", "mix"} & set(parts):
+        raise UsageError(
+            f"methods has {name!r}; +corrected keeps training nodes from the model that +tuned and "
+            "+mix would train on, so it goes with neither."
+        )
+    kinds: list[Personal] = ["mix", "tuned", "corrected"]
+    personal: Personal = next((kind for kind in kinds if kind in parts), "")
+    if personal in ("tuned", "mix") and not METHODS[base].shared:
         raise UsageError(
             f"methods has {name!r}; {base} has no model that several clients share, so +{personal} "
             "means nothing there."
@@ -67,5 +75,5 @@ def _split(name: str) -> tuple[str, list[str]]:
             return base, rest.split("+")[1:]
     raise UsageError(
         f"methods has {name!r}; it must be one of {', '.join(METHODS)}, or one of these with "
-        "+prior, +tuned or +mix."
+        "+prior, +tuned, +mix or +corrected."
     )

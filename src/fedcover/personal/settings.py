@@ -1,9 +1,11 @@
-"""Settings of ``+prior``, ``+tuned`` and ``+mix``, kept apart from what they set in motion."""
+"""Settings of ``+prior``, ``+tuned``, ``+mix`` and ``+corrected``, without what they set going."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from numbers import Real
+from typing import Any
 
 from fedcover.errors import UsageError
 from fedcover.federation import Prior
@@ -15,6 +17,9 @@ class PersonalSettings:
 
     ``shrinkage`` is worth so many validation nodes of the whole federation beside a client's own
     when it chooses its weights of the mixture; infinite: all clients take the same weights.
+    ``correction_share`` of a client's training nodes are kept from the model and train its
+    correction instead, whose loss is the cross-entropy and ``correction_weight`` times the size of
+    sets at the one level ``correction_alpha``.
     """
 
     prior_smoothing: float = 1.0  # nodes, spread evenly over the labels, added to a client's own
@@ -23,9 +28,20 @@ class PersonalSettings:
     tune_epochs: int = 1
     local_rounds: int = 40  # of the model that never saw another client
     shrinkage: float = 100.0
+    correction_share: float = 1 / 3
+    correction_hidden: int = 16
+    correction_rounds: int = 50  # the best is kept, or none
+    correction_weight: float = 1.0
+    correction_alpha: float = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("tune_rounds", "tune_epochs", "local_rounds"):
+        for name in (
+            "tune_rounds",
+            "tune_epochs",
+            "local_rounds",
+            "correction_hidden",
+            "correction_rounds",
+        ):
             value = getattr(self, name)
             if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
                 raise UsageError(f"{name} is {value!r}; it must be a whole number of 1 or more.")
@@ -40,8 +56,20 @@ class PersonalSettings:
             )
         if not self.shrinkage >= 0:
             raise UsageError(f"shrinkage is {self.shrinkage!r}; it must be 0 or more.")
+        for name in ("correction_share", "correction_alpha"):
+            value = getattr(self, name)
+            if not (_is_number(value) and 0 < value < 1):
+                raise UsageError(f"{name} is {value!r}; it must lie strictly between 0 and 1.")
+        weight = self.correction_weight
+        if not (_is_number(weight) and isfinite(weight) and weight >= 0):
+            raise UsageError(f"correction_weight is {weight!r}; it must be 0 or a positive number.")
 
     @property
     def prior(self) -> Prior:
         """How a client's label mix enters its logits."""
         return Prior(self.prior_smoothing, self.prior_strength)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a real number; Python counts True and False among them, we do not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
