@@ -194,9 +194,18 @@ def test_more_shrinkage_never_suits_the_federation_less(own, others, strengths):
     index = {tuple(point): g for g, point in enumerate(grid)}
     chosen = [index[tuple(choose_weights(own, mean, grid, s))] for s in (*sorted(strengths), inf)]
     at_home, abroad = losses(own, grid)[chosen], mean[chosen]
-    scale = 1e-9 * (1 + np.abs(at_home).max())
+    # Points are equal to a share of 1e-9 of the total loss, which strengths may multiply.
+    scale = 1e-9 * 1_000 * (1 + np.abs(at_home).max() + 1_000 * np.abs(abroad).max())
     assert (np.diff(at_home) >= -scale).all()
     assert (np.diff(abroad) <= scale).all()
+
+
+@given(validation(least=1), st.sampled_from([0.0, 7.0, inf]))
+def test_between_two_models_that_are_the_same_the_first_is_taken(own, shrinkage):
+    """Tuning that did no good leaves the shared model; rounding must not choose between them."""
+    grid, twins = simplex(3), own[:, [0, 0, 1]]
+    mean, _ = federated([twins], grid)
+    assert choose_weights(twins, mean, grid, shrinkage)[1] == 0
 
 
 @given(validation(least=1), st.permutations(range(3)))

@@ -21,6 +21,7 @@ from fedcover.conformal.protocol import Client, Message, Server
 
 STEPS = 10  # weights are multiples of a tenth
 TINY = 1e-300  # a probability that underflowed still has a logarithm
+EQUAL = 1e-9  # of the lowest loss, and of 1: nearer points differ by rounding alone
 
 Probs = NDArray[np.float64]
 
@@ -67,6 +68,14 @@ def mixture_server() -> Server[Probs]:
 def choose_weights(true_probs: Probs, mean_losses: Probs, grid: Probs, shrinkage: float) -> Probs:
     """One client's weights, from its own validation nodes and the federation's mean losses."""
     if isinf(shrinkage):
-        return np.asarray(grid[np.argmin(mean_losses)])
-    own = losses(true_probs, grid)
-    return np.asarray(grid[np.argmin(own + shrinkage * mean_losses)])
+        return _best(grid, mean_losses)
+    return _best(grid, losses(true_probs, grid) + shrinkage * mean_losses)
+
+
+def _best(grid: Probs, loss: Probs) -> Probs:
+    """The first of the equally good points.
+
+    Two models may be the same (tuning that did no good): then sums differ by rounding alone, which
+    must not choose.
+    """
+    return np.asarray(grid[np.argmax(loss <= loss.min() + EQUAL * (1 + np.abs(loss.min())))])
