@@ -1,0 +1,174 @@
+"""Graph scores of a repetition: every client mixes on its own graph, validation nodes weigh."""
+
+import numpy as np
+import pytest
+
+from fedcover import conformal, run
+from fedcover.experiment.graph_scores import Neighbourhoods
+from fedcover.experiment.run import prepare
+from fedcover.federation import InProcess
+from fedcover.federation.ledger import Ledger
+from fedcover.graphs import Role
+from fedcover.graphs.partition import ClientGraph
+from fedcover.graphs.similar import cosines, similar_nodes
+
+NAMES = ("dlac", "slac")  # daps and snaps differ from them in the base scores alone
+CLIENTS = 3
+
+
+@pytest.fixture
+def repetition(toy, quick):
+    return prepare(toy, quick(), 0)
+
+
+@pytest.fixture
+def base(toy):
+    """Base scores that neighbours can improve: the truth under much noise."""
+    rng = np.random.default_rng(1)
+    return (rng.random((120, 3)) - 0.4 * np.eye(3)[toy.y] + 0.4).astype(np.float32)
+
+
+def chosen_scores(repetition, name, base, parts=None):
+    return Neighbourhoods(repetition, InProcess()).scores(name, base, Ledger(), parts)
+
+
+def means_by_loops(repetition, base):
+    """Every node's means over its neighbours and over similar nodes, all at its own client."""
+    client, edges = repetition.partition.client, repetition.graph.edge_index.numpy()
+    x = repetition.graph.x.numpy().astype(np.float64)
+    near_mean, alike_mean = base.astype(np.float64), base.astype(np.float64)
+    for v in range(len(base)):
+        near = [u for u, t in edges.T if t == v and client[u] == client[v]]
+        if near:
+            near_mean[v] = np.mean([base[u] for u in near], axis=0)
+        cosine = x @ x[v] / (np.linalg.norm(x, axis=1) * np.linalg.norm(x[v]))
+        others = [u for u in np.argsort(-cosine) if u != v and client[u] == client[v]]
+        alike = [u for u in others if cosine[u] > 0][:20]
+        alike_mean[v] = np.average(base[alike], axis=0, weights=cosine[alike])
+    return near_mean, alike_mean
+
+
+def combined(base, means, weights):
+    near, alike = means
+    own = 1 - weights.neighbours - weights.similar
+    return own * base + weights.neighbours * near + weights.similar * alike
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_are_those_of_loops_over_a_clients_own_graph(repetition, base, name):
+    scores, weights = chosen_scores(repetition, name, base)
+    assert weights.neighbours + weights.similar > 0  # so that the loops have something to say
+    expected = combined(base, means_by_loops(repetition, base), weights)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert scores.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_are_those_of_validation_nodes_held_in_one_place(repetition, base, name):
+    """The clients' choice is the one that somebody with all validation nodes would make."""
+    _, weights = chosen_scores(repetition, name, base)
+    grid = conformal.SNAPS_GRID if conformal.GRAPH_SCORES[name].similar else conformal.DAPS_GRID
+    valid, y = repetition.roles == Role.VALID, repetition.graph.y.numpy()
+    kept, means = [], means_by_loops(repetition, base)
+    for candidate in grid:
+        scores = combined(base, means, candidate)[valid]
+        true = np.sort(scores[np.arange(len(scores)), y[valid]])
+        q_hat = true[int(np.ceil(0.9 * len(true))) - 1]
+        kept.append((scores <= q_hat + 1e-6).sum())
+    assert kept[grid.index(weights)] == min(kept)
+    assert weights == grid[int(np.argmin(kept))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_client_does_not_see_another_clients_scores(repetition, base, name):
+    """Scores of another client's nodes, not validation nodes, change nothing here."""
+    client = repetition.partition.client
+    elsewhere = (client == 1) & (repetition.roles != Role.VALID)
+    changed = base.copy()
+    changed[elsewhere] = np.random.default_rng(8).random((elsewhere.sum(), 3), dtype=np.float32)
+    neighbourhoods = Neighbourhoods(repetition, _Fixed(conformal.Diffusion(0.5)))
+    before, _ = neighbourhoods.scores(name, base, Ledger())
+    after, _ = neighbourhoods.scores(name, changed, Ledger())
+    assert np.array_equal(before[client != 1], after[client != 1])
+    assert not np.array_equal(before[client == 1], after[client == 1])
+
+
+class _Fixed(InProcess):
+    """An engine whose server always concludes the same."""
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def ask(self, server, client, local_data, *, kind, on_message=None):
+        return self._answer
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_owner_of_the_whole_graph_looks_across_the_cuts(repetition, base, name):
+    graph = repetition.graph
+    whole = [ClientGraph(np.arange(120), graph.edge_index.numpy())]
+    neighbourhoods = Neighbourhoods(repetition, _Fixed(conformal.Diffusion(0.4, 0.0)))
+    cut, _ = neighbourhoods.scores(name, base, Ledger())
+    scores, _ = neighbourhoods.scores(name, base, Ledger(), whole)
+    expected = conformal.diffused(base, graph.edge_index.numpy(), 0.4)
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    assert not np.allclose(scores, cut, atol=1e-3)
+
+
+def test_similar_nodes_of_the_cut_and_of_the_whole_graph_are_kept_apart(repetition, base):
+    graph = repetition.graph
+    whole = [ClientGraph(np.arange(120), graph.edge_index.numpy())]
+    neighbourhoods = Neighbourhoods(repetition, _Fixed(conformal.Diffusion(0.0, 0.5)))
+    first, _ = neighbourhoods.scores("slac", base, Ledger())
+    scores, _ = neighbourhoods.scores("slac", base, Ledger(), whole)
+    again, _ = neighbourhoods.scores("slac", base, Ledger())
+    x = graph.x.numpy()
+    alike = similar_nodes(x)
+    expected = conformal.snaps(
+        base, graph.edge_index.numpy(), alike, lam=0.5, mu=0.0, weight=cosines(x, alike)
+    )
+    assert np.array_equal(scores, expected)
+    assert np.array_equal(first, again)
+    assert not np.allclose(first, scores, atol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "candidates"), [("daps", 10), ("slac", 21)])
+def test_counts_leave_a_client_and_the_chosen_weights_come_back(repetition, base, name, candidates):
+    ledger = Ledger()
+    Neighbourhoods(repetition, InProcess()).scores(name, base, ledger)
+    assert {entry.kind for entry in ledger} == {f"weights of {name}", f"chosen weights of {name}"}
+    asked = [e for e in ledger if e.kind == f"weights of {name}"]
+    sent = [(e.client, e.round, e.shape) for e in asked if e.direction == "up"]
+    counts = [(k, r, (candidates, 256)) for r in range(4) for k in range(CLIENTS)]
+    assert sent == counts + [(k, 4, (candidates,)) for k in range(CLIENTS)]
+    back = [e for e in ledger if e.kind == f"chosen weights of {name}"]
+    assert [(e.direction, e.client, e.shape) for e in back] == [
+        ("down", k, (2,)) for k in range(CLIENTS)
+    ]
+
+
+def test_without_validation_nodes_a_graph_score_is_its_base_score(toy, quick):
+    config = quick(
+        valid=0.0, methods=("fed",), scores=("lac", "dlac", "slac"), quantiles=("exact",), seeds=1
+    )
+    finished = run(toy, config)
+    chosen = finished.info["chosen_on_validation"]["fed"]
+    assert chosen["dlac"] == chosen["slac"] == [{"neighbours": 0.0, "similar": 0.0}]
+    lac, *others = (finished.results.filter(score=name)["q_hat"] for name in config.scores)
+    assert all(other.equals(lac) for other in others)
+
+
+def test_a_run_has_every_graph_score_and_says_what_was_chosen(toy, quick):
+    config = quick(
+        methods=("fed", "central"), scores=("lac", *conformal.GRAPH_SCORES), quantiles=("exact",)
+    )
+    finished = run(toy, config)
+    assert set(finished.results["score"]) == {"lac", *conformal.GRAPH_SCORES}
+    for method in config.methods:
+        chosen = finished.info["chosen_on_validation"][method]
+        for name in conformal.GRAPH_SCORES:
+            assert len(chosen[name]) == config.seeds
+            assert all(set(weights) == {"neighbours", "similar"} for weights in chosen[name])
+    alone = run(toy, quick(methods=("fed",), scores=("slac",), quantiles=("exact",)))
+    own = finished.results.filter(method="fed", score="slac").drop("train_seconds")
+    assert alone.results.drop("train_seconds").equals(own)

@@ -1,0 +1,307 @@
+"""Personal recipes in a run: engines agree, shared work is done once, no label is ruled out."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedcover import conformal, run
+from fedcover.experiment.frames import KEY
+from fedcover.experiment.recipes import recipe_of
+from fedcover.experiment.run import prepare
+from fedcover.experiment.training import Trainer
+from fedcover.federation import InProcess, Reference
+from fedcover.graphs import Role
+from fedcover.models.vae import VaeSettings
+from fedcover.neighbors.settings import GenSettings
+from fedcover.personal import PersonalSettings
+
+# All pairs are linked: between two that are nearly equal, an engine's rounding would choose.
+GEN = GenSettings(
+    prototypes=(3,), shares=(1.0,), link_rounds=2, vae=VaeSettings(epochs=10, min_cluster=2)
+)
+ROUNDS, TUNE_ROUNDS, LOCAL_ROUNDS = 6, 3, 5
+PERSONAL = PersonalSettings(tune_rounds=TUNE_ROUNDS, local_rounds=LOCAL_ROUNDS, shrinkage=5.0)
+RECIPES = (
+    "fed+prior",
+    "fed+tuned",
+    "fed+mix",
+    "gen+prior+mix",
+    "fedsage+mix",
+    "restored+prior",
+    "loc+prior",
+    "central+prior",
+)
+
+
+@pytest.fixture(scope="module")
+def small(quick):
+    """``small(**changes)``: personal recipes, one score and rule, no dropout."""
+
+    def make(**changes):
+        settings = {
+            "methods": RECIPES,
+            "scores": ("lac",),
+            "quantiles": ("exact",),
+            "alphas": (0.1, 0.3),
+            "rounds": ROUNDS,
+            "lr": 0.03,
+            "dropout": 0.0,
+            "gen": GEN,
+            "personal": PERSONAL,
+        }
+        return quick(**(settings | changes))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def finished(toy, small):
+    return run(toy, small())
+
+
+def trainer(repetitions, config, engine=None):
+    return Trainer(repetitions, config, engine or InProcess(), 3, lambda *_: None, lambda _: None)
+
+
+def untimed(finished):
+    return finished.results.drop("train_seconds")
+
+
+# Engines and files
+
+
+def test_every_recipe_gives_the_same_sets_in_the_reference_engine(toy, small, finished):
+    theirs = run(toy, small(), engine=Reference())
+    assert finished.results["method"].unique(maintain_order=True).to_list() == list(RECIPES)
+    pairs = finished.results.join(theirs.results, on=KEY, suffix="_theirs", validate="1:1")
+    assert len(pairs) == len(RECIPES) * 2 * 2
+    for name, tolerance in (("q_hat", 1e-4), ("set_size", 0.02), ("coverage", 0.02)):
+        apart = (pairs[name] - pairs[f"{name}_theirs"]).abs()
+        assert apart.max() < tolerance, name
+    chosen, their_choice = (f.info["chosen_on_validation"] for f in (finished, theirs))
+    for recipe in RECIPES:
+        for choice in ("best_round", "tuned_rounds", "local_round", "mixture"):
+            assert chosen[recipe].get(choice) == their_choice[recipe].get(choice), recipe
+
+
+def test_the_parts_of_a_recipe_change_what_it_gives(toy, small):
+    """Else the agreement above would be one of recipes that do nothing."""
+    methods = ("fed", "fed+prior", "fed+tuned", "fed+mix", "fed+prior+tuned", "fed+prior+mix")
+    own = replace(PERSONAL, shrinkage=0.0)
+    results = run(toy, small(methods=methods, personal=own, seeds=3)).results.filter(alpha=0.3)
+    thresholds = {m: tuple(results.filter(method=m)["q_hat"]) for m in methods}
+    assert len(set(thresholds.values())) == len(methods)
+
+
+def test_the_same_recipes_give_the_same_file(toy, small, finished, tmp_path):
+    again = run(toy, small())
+    assert untimed(again).equals(untimed(finished))
+    assert again.sets.equals(finished.sets)
+    assert again.ledger.equals(finished.ledger)
+    assert again.info | {"seconds": {}} == finished.info | {"seconds": {}}
+    first, second = finished.save(tmp_path / "first"), again.save(tmp_path / "second")
+    for name in ("groups.csv", "sets.parquet", "ledger.parquet"):
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
+def test_a_recipe_does_not_depend_on_the_others(toy, small, finished):
+    for recipe in ("fed+mix", "loc+prior"):
+        alone = run(toy, small(methods=(recipe,)))
+        assert untimed(alone).equals(untimed(finished).filter(method=recipe))
+        assert alone.ledger.equals(finished.ledger.filter(method=recipe))
+
+
+def test_a_seed_of_a_mixture_does_not_depend_on_the_others(toy, small):
+    settings = {"methods": ("fed+prior+mix",), "scores": ("lac", "slac")}
+    several = run(toy, small(**settings, seeds=3)).results.filter(seed=1)
+    alone = run(toy, small(**settings, seeds=1, first_seed=1)).results
+    np.testing.assert_allclose(several["q_hat"], alone["q_hat"], rtol=0, atol=1e-4)
+
+
+# What recipes share
+
+
+@dataclass
+class Spy(InProcess):
+    """Trains as usual, and remembers how it was asked."""
+
+    asked: list = field(default_factory=list)
+
+    def train(self, federations, plan, *, start=None, on_round=None):
+        self.asked.append((plan.average, plan.prior is not None, plan.rounds, start is not None))
+        return super().train(federations, plan, start=start, on_round=on_round)
+
+
+def trained(toy, small, *methods):
+    spy = Spy()
+    run(toy, small(methods=methods, seeds=1), engine=spy)
+    return spy.asked
+
+
+def test_what_recipes_have_in_common_is_trained_once(toy, small):
+    asked = trained(
+        toy, small, "fed", "fed+tuned", "fed+mix", "fed+prior+mix", "fed+prior", "fed+prior+tuned"
+    )
+    averaged, alone = True, False
+    assert asked == [
+        (averaged, False, ROUNDS, False),  # fed
+        (alone, False, TUNE_ROUNDS, True),  # fed+tuned goes on from it
+        (alone, False, LOCAL_ROUNDS, False),  # fed+mix adds the local model, which has no prior
+        (averaged, True, ROUNDS, False),  # fed+prior+mix: a shared and a tuned model of its own
+        (alone, True, TUNE_ROUNDS, True),
+    ]
+
+
+def test_a_mixture_trains_what_it_needs_without_being_asked_for_its_parts(toy, small):
+    assert trained(toy, small, "fed+prior+mix") == [
+        (True, True, ROUNDS, False),
+        (False, True, TUNE_ROUNDS, True),
+        (False, False, LOCAL_ROUNDS, False),
+    ]
+
+
+def test_gens_graphs_depend_on_the_prior_and_so_does_its_local_model(toy, small):
+    links = (True, False, GEN.link_rounds, False)
+    asked = trained(toy, small, "gen+mix", "gen+prior+mix")
+    assert asked == [
+        links,
+        (True, False, ROUNDS, False),
+        (False, False, TUNE_ROUNDS, True),
+        (False, False, LOCAL_ROUNDS, False),
+        links,
+        (True, True, ROUNDS, False),
+        (False, True, TUNE_ROUNDS, True),
+        (False, False, LOCAL_ROUNDS, False),
+    ]
+
+
+def test_tuning_starts_from_the_shared_model_and_keeps_it_where_it_does_no_good(toy, small):
+    """Tuned at a learning rate that spoils everything: the shared model stays."""
+    config = small(methods=("fed", "fed+tuned"), seeds=1)
+    train = trainer([prepare(toy, config, 0)], config)
+    (shared,) = train.outcomes(recipe_of("fed"))
+    plan = train._plan
+    train._plan = lambda recipe, kind: replace(plan(recipe, kind), lr=50.0)
+    (tuned,) = train.outcomes(recipe_of("fed+tuned"))
+    assert tuned.chosen["tuned_rounds"] == 0
+    assert np.array_equal(tuned.logits, shared.logits)
+
+
+# A mixture is made of its models
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 5.0, np.inf])
+def test_the_mixture_is_that_of_the_shared_the_tuned_and_the_local_model(toy, small, shrinkage):
+    config = small(seeds=1, rounds=12, personal=replace(PERSONAL, shrinkage=shrinkage))
+    repetition = prepare(toy, config, 0)
+    train = trainer([repetition], config)
+    (mix,) = train.outcomes(recipe_of("fed+mix"))
+    y, valid = toy.y.numpy(), repetition.roles == Role.VALID
+    probs = []
+    for kind in ("shared", "tuned", "local"):
+        logits = train._train(recipe_of("fed+mix"), kind).logits[0]
+        temperature = conformal.fit_temperature(logits[valid], y[valid])
+        probs.append(conformal.softmax(logits, temperature))
+    weights = np.array(mix.chosen["mixture"])[repetition.partition.client]
+    expected = sum(w[:, None] * p for w, p in zip(weights.T, probs, strict=True))
+    np.testing.assert_allclose(np.exp(mix.logits), expected, rtol=1e-5)
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    alike = len({tuple(row) for row in mix.chosen["mixture"]}) == 1
+    if shrinkage != 5.0:  # where either may be
+        assert alike == (shrinkage == np.inf)
+
+
+# Labels that a client has never trained on
+
+
+@pytest.fixture(scope="module")
+def lacking(make_toy):
+    """Client p calibrates and tests on nodes with the label c, but trains and validates on none."""
+    nodes = 240
+    rng = np.random.default_rng(5)
+    y, client = np.arange(nodes) % 3, rng.permutation(np.arange(nodes) % 2)
+    roles = np.empty(nodes, dtype=np.int8)
+    for k in range(2):
+        for label in range(3):
+            own = np.flatnonzero((client == k) & (y == label))
+            kinds = (Role.CALIB, Role.TEST) if (k, label) == (0, 2) else tuple(Role)
+            roles[own] = np.resize(np.array(kinds), len(own))
+    return make_toy(nodes, client=client, client_names=["p", "q"], split=roles)
+
+
+def missing(graph):
+    """Client p's test nodes with the label c."""
+    client, y, roles = graph.client.numpy(), graph.y.numpy(), graph.split.numpy()
+    assert not ((client == 0) & (y == 2) & (roles <= Role.VALID)).any()
+    return np.flatnonzero((client == 0) & (y == 2) & (roles == Role.TEST))
+
+
+LONG = PersonalSettings(tune_rounds=40, tune_epochs=3, local_rounds=60, shrinkage=0.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["fed+prior", "fed+prior+tuned", "fed+mix", "fed+prior+mix", "loc+prior"]
+)
+def test_no_label_has_probability_zero_at_a_client_that_never_saw_it(lacking, small, name):
+    config = small(clients=2, partition="given", seeds=1, methods=(name,), rounds=60, personal=LONG)
+    repetition = prepare(lacking, config, 0)
+    train = trainer([repetition], config)
+    (outcome,) = train.outcomes(recipe_of(name))
+    assert outcome.logits.dtype == np.float32
+    nodes = np.flatnonzero(lacking.client.numpy() == 0)
+    kinds = [
+        model.logits[0]
+        for (recipe, _), model in train._models.items()
+        if recipe.base == recipe_of(name).base
+    ]
+    for logits in [outcome.logits, *kinds]:
+        assert np.isfinite(logits).all()
+        assert (conformal.softmax(logits) > 0).all()
+        assert (conformal.softmax(logits).astype(np.float32) > 0).all()
+    # The case is a real one: the client hardly believes in the label.
+    assert np.median(conformal.softmax(outcome.logits)[nodes, 2]) < 0.2
+
+
+@pytest.mark.parametrize("name", ["fed+prior", "fed+prior+mix", "loc+prior"])
+def test_its_sets_can_hold_that_label(lacking, small, name):
+    config = small(
+        clients=2, partition="given", seeds=1, methods=(name,), rounds=60, personal=LONG,
+        alphas=(0.1,), scores=("lac", "aps", "dlac"),
+    )  # fmt: skip
+    finished = run(lacking, config)
+    ids = [f"n{i}" for i in missing(lacking)]
+    for score in config.scores:
+        (row,) = finished.results.filter(score=score).iter_rows(named=True)
+        assert row["q_hat"] < 1  # a threshold that excludes labels
+        sets = finished.sets.filter(pl.col("client") == "p", pl.col("score") == score)
+        assert 0 < sets["set"].list.contains("c").mean() < 1
+        own = sets.filter(pl.col("node").is_in(ids))
+        assert len(own) == len(ids)
+        assert own["set"].list.contains("c").any()
+
+
+def test_the_strength_and_the_smoothing_reach_the_models(lacking, small):
+    """The stronger the prior, the less a client believes in a label that it never trained on."""
+    believed = []
+    for strength, smoothing in ((0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (1.0, 0.01)):
+        personal = PersonalSettings(prior_strength=strength, prior_smoothing=smoothing)
+        config = small(clients=2, partition="given", seeds=1, rounds=20, personal=personal)
+        (outcome,) = trainer([prepare(lacking, config, 0)], config).outcomes(recipe_of("fed+prior"))
+        own = lacking.client.numpy() == 0
+        believed.append(conformal.softmax(outcome.logits)[own, 2].mean())
+        if strength == 0:
+            (plain,) = trainer([prepare(lacking, config, 0)], config).outcomes(recipe_of("fed"))
+            assert np.array_equal(plain.logits, outcome.logits)
+    assert believed == sorted(believed, reverse=True)
+    assert believed[0] > 1.5 * believed[2]
+
+
+def test_without_validation_nodes_the_mixture_is_the_shared_model(toy, small):
+    config = small(valid=0.0, seeds=1, methods=("fed", "fed+mix"), temperature="none")
+    finished = run(toy, config)
+    assert finished.info["chosen_on_validation"]["fed+mix"]["mixture"] == [[[1, 0, 0]] * 3]
+    fed, mix = (finished.results.filter(method=m) for m in ("fed", "fed+mix"))
+    np.testing.assert_allclose(fed["q_hat"], mix["q_hat"], rtol=1e-5)
+    np.testing.assert_allclose(fed["set_size"], mix["set_size"], atol=0.02)
