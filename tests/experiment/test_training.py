@@ -158,7 +158,8 @@ def test_every_method_can_be_corrected(toy, quick):
         vae=VaeSettings(epochs=5, min_cluster=2),
     )
     methods = tuple(f"{name}+prior+corrected" for name in names)
-    finished = run(toy, quick(methods=methods, gen=gen, personal={"correction_rounds": 3}))
+    quickly = {"quantiles": ("exact",), "scores": ("lac",), "alphas": (0.1,), "gen": gen}
+    finished = run(toy, quick(methods=methods, personal={"correction_rounds": 3}, **quickly))
     assert set(finished.results["method"]) == set(methods)
     assert finished.results["set_size"].is_finite().all()
     for method in methods:

@@ -22,7 +22,7 @@ from fedcover.personal.correction import (
 )
 
 BASE = Plan("gcn", 3, hidden=8, dropout=0.0, rounds=4, dtype=torch.float64)
-PLAN = correction_plan(BASE, PersonalSettings(correction_hidden=6, correction_rounds=20))
+PLAN = correction_plan(BASE, PersonalSettings(correction_hidden=6, correction_rounds=8))
 ENGINES = pytest.mark.parametrize("engine", [InProcess(), Reference()], ids=["fast", "plain"])
 
 
@@ -133,7 +133,7 @@ def test_the_start_is_the_base_model(engine, model):
 @ENGINES
 def test_a_model_that_is_wrong_is_corrected_also_where_nothing_was_held_out(engine):
     parted = hold_out(make_federation(), 1 / 3)
-    plan = replace(PLAN, rounds=60, lr=0.05)
+    plan = replace(PLAN, rounds=30, lr=0.1)
     (trained,) = train_correction(engine, [parted], [outputs(parted.base, misled)], plan)
     assert trained.best_round > 0
     assert trained.valid_loss[trained.best_round] < 0.5 * trained.valid_loss[0]
