@@ -12,6 +12,7 @@ from fedcover.federation.engine import inputs, log_prior
 from fedcover.federation.program import _Best
 from fedcover.federation.sets import SetSize, SetsPlan
 from fedcover.federation.stack import Parameters
+from fedcover.models import MODELS
 from fedcover.neighbors.augment import augment
 
 EXACT = Plan("gcn", 3, hidden=8, dropout=0.0, rounds=5, local_epochs=3, dtype=torch.float64)
@@ -31,7 +32,7 @@ def largest_difference(ours: Trained, theirs: Trained) -> float:
     return max(weights, logits)
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("clients", [1, 3, 10])
 @pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
 @pytest.mark.parametrize("density", [0.05, 0.9], ids=["sparse", "dense"])
@@ -47,7 +48,7 @@ def test_one_program_equals_one_after_another(
     np.testing.assert_allclose(ours.valid_loss, theirs.valid_loss, rtol=1e-9)
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("clients", [1, 3, 10])
 def test_agreement_in_single_precision(make_federation, model, clients):
     federation = make_federation(clients)
@@ -77,7 +78,7 @@ def test_link_prediction_is_that_of_pyg(make_federation, clients, density):
     assert [len(rows) for rows in ours.logits] == [c.nodes for c in federation.clients]
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("density", [0.05, 0.9], ids=["sparse", "dense"])
 def test_generated_edges_may_count_less(make_federation, model, density):
     federation = make_federation(3, density)
@@ -120,6 +121,22 @@ def test_features_of_length_one_are_the_engines_affair(make_federation, density)
     lengths = np.linalg.norm(rows, axis=1)
     np.testing.assert_allclose(lengths, (np.linalg.norm(raw, axis=1) > 0).astype(float), rtol=1e-6)
     assert inputs(client, EXACT) is client.x
+
+
+@pytest.mark.parametrize("batch_size", [None, 4], ids=["full", "batches"])
+@pytest.mark.parametrize("density", [0.05, 0.9], ids=["sparse", "dense"])
+def test_fedprox_holds_local_steps_near_the_shared_model(make_federation, density, batch_size):
+    federation = make_federation(3, density)
+    plan = replace(EXACT, prox=0.5, batch_size=batch_size)
+    (ours,), (theirs,) = (engine.train([federation], plan) for engine in (InProcess(), Reference()))
+    assert largest_difference(ours, theirs) < 1e-9
+    (free,) = InProcess().train([federation], replace(plan, prox=0.0))
+    assert largest_difference(ours, free) > 1e-3
+    alone = replace(plan, average=False)
+    (held,), (loose,) = (
+        InProcess().train([federation], p) for p in (alone, replace(alone, prox=0.0))
+    )
+    assert largest_difference(held, loose) == 0.0  # a client alone has nothing to be held near
 
 
 def test_the_prior_is_the_smoothed_mix_of_the_training_labels(make_federation):
@@ -176,8 +193,8 @@ def with_offsets(federation: Federation) -> Federation:
     return replace(federation, clients=clients)
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage"])
-@pytest.mark.parametrize("clients", [1, 3, 10])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("clients", [1, 10])
 @pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
 @pytest.mark.parametrize("density", [0.05, 0.9], ids=["sparse", "dense"])
 def test_training_for_small_sets_is_the_same_in_every_engine(

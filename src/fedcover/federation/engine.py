@@ -96,6 +96,7 @@ class Plan:
     dtype: torch.dtype = torch.float32  # float64 for comparing engines without rounding
     average: bool = True  # False: every client keeps its own model (the method Loc)
     prior: Prior | None = None
+    prox: float = 0.0  # FedProx's μ: how strongly local steps are held near the shared model
     unit_features: bool = False  # whether the model sees every node's features at length 1
 
 

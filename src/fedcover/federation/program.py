@@ -114,8 +114,15 @@ class _Optimiser:
     def round(self, local: Parameters, round_: int) -> None:
         """All local steps of all clients between two averagings."""
         fields = repeat(self._whole) if self._whole else self._batches(round_)
+        prox = self._stack.plan.prox if self._stack.plan.average else 0.0
+        sent = local.clone() if prox else local
         for step, field in zip(range(int(self._steps.max())), fields, strict=False):
             gradients = field.gradients(local, (round_ << 20) + step)
+            if prox and step > 0:  # before the first step nothing has drifted
+                for gradient, now, before in zip(
+                    gradients, local.tensors(), sent.tensors(), strict=True
+                ):
+                    gradient.add_(now - before, alpha=prox)
             for group in self._groups:
                 if step < group.steps:
                     group.step(gradients)

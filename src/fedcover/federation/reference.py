@@ -80,7 +80,7 @@ class _Site:
         if self.plan.model == "sage" and (self.edge_weight != 1).any():
             outputs = _weighted_sage(self.module, self.x, self.edge_index, self.edge_weight)
         else:
-            weight = self.edge_weight if self.plan.model == "gcn" else None
+            weight = self.edge_weight if self.plan.model != "sage" else None
             outputs = self.module(self.x, self.edge_index, edge_weight=weight)
         return outputs + self.offset
 
@@ -91,7 +91,11 @@ class _Site:
             "links": self._link_losses,
             "sets": self._set_losses,
         }
+        sent = [p.detach().clone() for p in self.module.parameters()]
         for loss in losses[self.plan.task](round_):
+            if self.plan.prox and self.plan.average:  # FedProx (Li et al., 2020)
+                pairs = zip(self.module.parameters(), sent, strict=True)
+                loss = loss + self.plan.prox / 2 * sum(((p - s) ** 2).sum() for p, s in pairs)
             self.adam.zero_grad()
             torch.autograd.backward(loss)
             self.adam.step()
