@@ -10,6 +10,7 @@ from fedcover import run
 from fedcover.models.vae import VaeSettings
 from fedcover.neighbors.neighgen import NeighGenSettings
 from fedcover.neighbors.settings import GenSettings
+from fedcover.personal import PersonalSettings
 
 K, D, LABELS, HIDDEN, R = 3, 6, 3, 8, 4  # clients, features, labels, hidden units, rounds
 FLOAT, LONG = 4, 8  # bytes of a weight or score, and of a count or a float64
@@ -128,3 +129,118 @@ def test_fedsage_plus_sends_every_generator_to_all_others(measured):
     row = GENERATOR_LATENT * FLOAT * EXCHANGES
     assert means["up"] % row == 0
     assert K <= means["up"] // row <= K * NeighGenSettings().groups
+
+
+# Personal recipes and graph scores
+
+TUNE_ROUNDS, LOCAL_ROUNDS = 3, 5
+POINTS = 66  # of the mixture's grid: tenths over three models
+CANDIDATES = {"daps": 10, "slac": 21}  # weights of a graph score
+
+
+@pytest.fixture(scope="module")
+def personal(toy, quick):
+    config = quick(
+        methods=("fed", "fed+prior", "fed+tuned", "fed+prior+mix", "loc+prior", "fedsage+mix"),
+        scores=("lac", *CANDIDATES),
+        quantiles=("exact",),
+        alphas=(0.1,),
+        seeds=1,
+        personal=PersonalSettings(tune_rounds=TUNE_ROUNDS, local_rounds=LOCAL_ROUNDS),
+    )
+    return run(toy, config)
+
+
+def sent(finished, method):
+    (seed,) = finished.info["bytes_by_kind"][method]
+    return seed
+
+
+def alone(kind, rounds):
+    """Training without averaging: only losses, and which round was the best."""
+    return {
+        f"validation loss, {kind}": up(K * 2 * LONG * rounds),
+        f"best round, {kind}": down(K * LONG),
+    }
+
+
+def temperature(suffix=""):
+    return {key + suffix: CONFORMAL[key] for key in ("temperature", "fitted temperature")}
+
+
+def weights_of(score):
+    grid = CANDIDATES[score]
+    return {
+        f"weights of {score}": {
+            "up": K * (4 * grid * BINS * LONG + grid * LONG),
+            "down": K * (4 * (2 * grid * LONG + LONG + grid * 4) + 2 * grid * LONG + grid * FLOAT),
+        },
+        f"chosen weights of {score}": down(K * 2 * LONG),
+    }
+
+
+JUDGING = {
+    **temperature(),
+    **weights_of("daps"),
+    **weights_of("slac"),
+    "quantile": {"up": K * 3 * 4 * BINS * LONG, "down": K * 3 * 4 * (LONG + 4)},
+    "thresholds": down(K * 3 * FLOAT),
+}
+TUNED = alone("tuned", TUNE_ROUNDS)
+MIXED = {
+    **TUNED,
+    **alone("local", LOCAL_ROUNDS),
+    **temperature(", shared"),
+    **temperature(", tuned"),
+    **temperature(", local"),
+    # a sum of losses for each point of the grid and the number of nodes; the means come back
+    "mixture losses": up(K * (POINTS * LONG + LONG)),
+    "mean mixture losses": down(K * POINTS * LONG),
+}
+
+
+def test_a_prior_sends_nothing(personal):
+    assert sent(personal, "fed+prior") == sent(personal, "fed") == training(GCN) | JUDGING
+    own = training(GCN)
+    del own["weights"], own["training nodes"]
+    assert sent(personal, "loc+prior") == own | JUDGING
+
+
+def test_tuning_sends_losses_alone(personal):
+    assert sent(personal, "fed+tuned") == training(GCN) | TUNED | JUDGING
+
+
+@pytest.mark.parametrize(("method", "model"), [("fed+prior+mix", GCN), ("fedsage+mix", SAGE)])
+def test_a_mixture_sends_losses_and_slopes_and_nothing_else(personal, method, model):
+    assert sent(personal, method) == training(model) | MIXED | JUDGING
+
+
+def test_nothing_that_a_mixture_sends_grows_with_the_nodes(personal, make_toy):
+    """Neither labels nor probabilities are sent: with twice the nodes no array is larger."""
+    larger = run(make_toy(240), personal.config)
+    columns = ("method", "kind", "direction", "client", "shape")
+    few, many = (f.ledger.select(columns).unique().sort(columns) for f in (personal, larger))
+    assert many.equals(few)
+
+
+def test_the_mixtures_messages_have_their_rounds_and_shapes(personal):
+    ledger = personal.ledger.filter(method="fed+prior+mix", client="0")
+    rows = ledger.select("kind", "direction", "round", "rounds", "shape")
+
+    def of(kind):
+        return [row[1:] for row in rows.iter_rows() if row[0] == kind]
+
+    def shaped(*entries):
+        return [(way, first, rounds, list(shape)) for way, first, rounds, shape in entries]
+
+    assert of("validation loss") == shaped(("up", 0, R, (2,)))
+    assert of("validation loss, tuned") == shaped(("up", 0, TUNE_ROUNDS, (2,)))
+    assert of("validation loss, local") == shaped(("up", 0, LOCAL_ROUNDS, (2,)))
+    assert of("mixture losses") == shaped(("up", 0, 1, (POINTS,)), ("up", 0, 1, (1,)))
+    assert of("mean mixture losses") == shaped(("down", 0, 1, (POINTS,)))
+    for kind in ("shared", "tuned", "local"):
+        asked = of(f"temperature, {kind}")
+        assert sorted(asked) == sorted(
+            shaped(*((way, r, 1, (BETAS,)) for way in ("up", "down") for r in range(4)))
+        )
+        assert of(f"fitted temperature, {kind}") == shaped(("down", 0, 1, (1,)))
