@@ -45,18 +45,25 @@ JUDGES, VALIDATES = 0.25, 0.2  # shares of the training share, and of what is le
 
 SCORES = ("lac", "dlac", "slac", "aps", "daps", "snaps", "raps")
 PARTS = ("fed", "fed+prior", "fed+tuned", "fed+mix", "fed+prior+tuned", "fed+prior+mix")
-WINNER = "fed+prior+mix"
+WINNERS = ("fed+prior", "fed+prior+tuned", "fed+mix", "fed+prior+mix")
 VARIANTS: dict[str, dict[str, Any]] = {
-    "as it is": {},
-    "prior strength 0.25": {"personal": PersonalSettings(prior_strength=0.25)},
-    "prior strength 1": {"personal": PersonalSettings(prior_strength=1.0)},
-    "same weights for all clients": {"personal": PersonalSettings(shrinkage=float("inf"))},
-    "weights worth 30 nodes": {"personal": PersonalSettings(shrinkage=30.0)},
-    "features of length 1": {"unit_features": True},
-    "features of length 1, lr 0.02": {"unit_features": True, "lr": 0.02},
-    "features of length 1, lr 0.03": {"unit_features": True, "lr": 0.03},
-    "one local epoch": {"local_epochs": 1},
-    "GraphSAGE": {"model": "sage"},
+    "plain": {},
+    "prox 0.03": {"prox": 0.03},
+    "prox 0.1": {"prox": 0.1},
+    "prox 0.3": {"prox": 0.3},
+    "residual": {"model": "resgcn"},
+    "residual + prox 0.1": {"model": "resgcn", "prox": 0.1},
+    "GraphSAGE + prox 0.1": {"model": "sage", "prox": 0.1},
+    "length 1": {"unit_features": True},
+    "length 1 + lr 0.03": {"unit_features": True, "lr": 0.03},
+    "length 1 + lr 0.03 + prox 0.1": {"unit_features": True, "lr": 0.03, "prox": 0.1},
+    "prox 0.1 + prior 0.25": {"prox": 0.1, "personal": PersonalSettings(prior_strength=0.25)},
+    "prox 0.1 + prior 1": {"prox": 0.1, "personal": PersonalSettings(prior_strength=1.0)},
+    "prox 0.1 + common weights": {
+        "prox": 0.1,
+        "personal": PersonalSettings(shrinkage=float("inf")),
+    },
+    "prox 0.1 + own weights": {"prox": 0.1, "personal": PersonalSettings(shrinkage=30.0)},
 }
 
 
@@ -109,7 +116,7 @@ def measure(graph: Data, config: Config, label: str) -> pl.DataFrame:
 def relative(rows: pl.DataFrame) -> pl.DataFrame:
     """Mean logarithm of the size relative to ``fed`` with LAC, and its error over the runs."""
     run = ["graph", "clients", "seed"]
-    plain = rows.filter(variant="as it is", method="fed", score="lac").select(
+    plain = rows.filter(variant="plain", method="fed", score="lac").select(
         *run, "alpha", pl.col("set_size").alias("plain")
     )
     logs = rows.join(plain, on=[*run, "alpha"]).with_columns(
@@ -162,13 +169,13 @@ def main() -> None:
         for clients in map(int, chosen.clients.split(",")):
             for label in chosen.variants.split(","):
                 began = time.perf_counter()
-                plain = label == "as it is"
+                plain = label == "plain"
                 config = Config(
                     **{
                         "clients": clients,
                         "seeds": SEEDS[graph.name],
                         "quantiles": ("pooled",),
-                        "methods": PARTS if plain else (WINNER,),
+                        "methods": PARTS if plain else WINNERS,
                         "scores": SCORES if plain else ("lac",),
                         **VARIANTS[label],
                     }

@@ -219,6 +219,7 @@ def plan_of(config: Config, classes: int, recipe: Recipe) -> Plan:
         batch_size=config.batch_size or None,
         average=method.average,
         prior=config.personal.prior if recipe.prior else None,
+        prox=config.prox,
         unit_features=config.unit_features,
     )
 
