@@ -195,6 +195,51 @@ def test_a_wrong_mixture_is_wrong_usage(fedcover, here, options, sentence):
     assert not (here / "runs").exists()
 
 
+RECIPES = ["--methods", "fed,fed+mix+prior", "--scores", "lac,dlac,slac"]
+
+
+def test_a_recipe_and_graph_scores_run_and_are_shown(fedcover, here):
+    status, out, err = fedcover("run", "own", *QUICK, *RECIPES, "--alphas", "0.3", "--out", "r")
+    assert status == 0
+    results = pl.read_csv(here / "r/results.csv")
+    assert results["method"].unique(maintain_order=True).to_list() == ["fed", "fed+prior+mix"]
+    assert results["score"].unique(maintain_order=True).to_list() == ["lac", "dlac", "slac"]
+    assert len(results) == 2 * 3 * 2
+    rows = [line.split()[:3] for line in out.splitlines() if " exact " in line]
+    methods = ("fed", "fed+prior+mix")
+    assert rows == [[s, "exact", method] for s in ("lac", "dlac", "slac") for method in methods]
+    stages = [line for line in err.splitlines() if "note" not in line]
+    assert stages == [
+        "partition: 2 of 2",
+        "train fed: 3 of 3",
+        "calibrate fed: 2 of 2",
+        "train fed+prior: 3 of 3",
+        "tuned fed+prior: 30 of 30",
+        "local fed: 40 of 40",
+        "calibrate fed+prior+mix: 2 of 2",
+    ]
+    info = json.loads((here / "r/run.json").read_text())
+    assert info["config"]["methods"] == ["fed", "fed+prior+mix"]
+    chosen = info["chosen_on_validation"]["fed+prior+mix"]
+    assert [len(weights) for weights in chosen["mixture"]] == [2, 2]  # clients, of each seed
+    assert set(chosen["slac"][0]) == {"neighbours", "similar"}
+    kinds = set(pl.read_parquet(here / "r/ledger.parquet").filter(method="fed+prior+mix")["kind"])
+    assert {"mixture losses", "mean mixture losses", "weights of dlac", "weights of slac"} <= kinds
+
+
+def test_the_same_recipe_gives_the_same_bytes_but_for_the_seconds(fedcover, here):
+    for out in ("first", "second"):
+        assert fedcover("run", "own", *QUICK, *RECIPES, "--out", out)[0] == 0
+    files = [[(here / out / name).read_bytes() for name in FILES] for out in ("first", "second")]
+    untimed = [
+        [line.rpartition(b",")[0] for line in contents[FILES.index("results.csv")].splitlines()]
+        for contents in files
+    ]
+    assert untimed[0] == untimed[1]
+    for name in ("groups.csv", "ledger.parquet", "sets.parquet"):
+        assert files[0][FILES.index(name)] == files[1][FILES.index(name)], name
+
+
 def test_the_paper_preset_says_that_it_has_no_guarantee(fedcover, here):
     status, out, _ = fedcover("run", "own", *QUICK, "--preset", "paper", "--out", "r")
     assert status == 0
@@ -364,6 +409,26 @@ BAD_USAGE = {
     "alphas empty": ("run own --alphas=", "--alphas is ''; give numbers separated by"),
     "alphas comma": ("run own --alphas 0.1,,0.2", "--alphas is '0.1,,0.2'; give numbers"),
     "method": ("run own --methods loc,gem", "methods has 'gem'; it must be one of loc, fed"),
+    "recipe's method": ("run own --methods gem+prior", "methods has 'gem+prior'; it must be one"),
+    "recipe's part": (
+        "run own --methods fed,fed+priors",
+        "methods has 'fed+priors'; a method may be followed by +prior, +tuned",
+    ),
+    "recipe's part twice": ("run own --methods fed+mix+mix", "'fed+mix+mix'; a method may be"),
+    "recipe tuned and mixed": (
+        "run own --methods fed+tuned+mix",
+        "methods has 'fed+tuned+mix'; +mix already holds the tuned model.",
+    ),
+    "recipe without a shared model": (
+        "run own --methods loc+mix",
+        "loc has no model that several clients share, so +mix means nothing there.",
+    ),
+    "recipe twice": (
+        "run own --methods fed+prior+mix,fed+mix+prior",
+        "methods names 'fed+prior+mix' twice.",
+    ),
+    "graph score": ("run own --scores lac,dslac", "scores has 'dslac'; it must be one of lac, aps"),
+    "graph score twice": ("run own --scores slac,slac", "scores names 'slac' twice."),
     "epsilon": ("run own --epsilon 0", "epsilon is 0; it must lie between 0.1 and 100, or"),
     "epsilon word": ("run own --epsilon low", "Invalid value for '--epsilon'"),
     "shares": ("run own --shares 0.1,2", "shares has 2; every share must be above 0 and at most"),
@@ -378,7 +443,7 @@ BAD_USAGE = {
     "score": ("run own --scores thr", "scores has 'thr'; it must be one of lac, aps, aps-det"),
     "quantile": ("run own --quantiles mean", "quantiles has 'mean'; it must be one of exact"),
     "partition": ("run own --partition kmeans", "partition has 'kmeans'; it must be one of"),
-    "model": ("run own --model gat", "model has 'gat'; it must be one of gcn, sage."),
+    "model": ("run own --model gat", "model has 'gat'; it must be one of gcn, "),
     "preset": ("run own --preset papre", "preset is 'papre'; it must be one of default, paper."),
     "rounds 0": ("run own --rounds 0", "rounds is 0; it must be a whole number of 1 or more."),
     "epochs 0": ("run own --local-epochs 0", "local_epochs is 0; it must be a whole number of 1"),

@@ -107,6 +107,16 @@ def test_levels_that_do_not_fit_go_to_further_tables_with_every_cell_whole(width
         assert max(map(len, text.splitlines())) <= width
 
 
+def test_recipes_are_named_in_full_with_their_methods_model():
+    methods = ("fed+prior+mix", "restored+prior", "fedsage++prior+tuned")
+    text = shown(0.99, methods=methods, scores=("slac",), alphas=(0.05, 0.1, 0.2), width=80)
+    assert text.startswith("toy, 3 clients, gcn, sage:")
+    for _, rows in read_tables(text):
+        assert [row[:3] for row in rows] == [["slac", "exact", method] for method in methods]
+    assert "…" not in text
+    assert "restored is a simulation" in text
+
+
 @pytest.mark.parametrize(("width", "gap"), [(120, 3), (100, 2)])
 def test_columns_move_closer_before_levels_part_and_empty_lines_stay(width, gap):
     text = shown(0.99, methods=METHODS, scores=SCORES, alphas=(0.05, 0.1, 0.2), width=width)
