@@ -20,6 +20,8 @@ SPELT = {
     "fed+mix": Recipe("fed", personal="mix"),
     "fed+prior+tuned": Recipe("fed", prior=True, personal="tuned"),
     "fed+prior+mix": Recipe("fed", prior=True, personal="mix"),
+    "fed+prox": Recipe("fed", prox=True),
+    "fed+prox+prior+mix": Recipe("fed", prox=True, prior=True, personal="mix"),
     "gen+prior+mix": Recipe("gen", prior=True, personal="mix"),
     "restored+prior": Recipe("restored", prior=True),
     "loc+prior": Recipe("loc", prior=True),
@@ -33,10 +35,11 @@ SPELT = {
 }
 RESPELT = {
     "fed+mix+prior": "fed+prior+mix",
+    "fed+mix+prior+prox": "fed+prox+prior+mix",
     "gen+tuned+prior": "gen+prior+tuned",
     "fedsage++mix+prior": "fedsage++prior+mix",
 }
-FOLLOWED = "a method may be followed by +prior, +tuned"
+FOLLOWED = "a method may be followed by +prox, +prior"
 UNKNOWN = "it must be one of loc, fed, gen, fedsage, fedsage+, restored, central"
 REFUSED = {
     "fed+foo": FOLLOWED,
@@ -59,6 +62,8 @@ REFUSED = {
     "fed+mix+prior+tuned": "+mix already holds the tuned model.",
     "loc+mix": "loc has no model that several clients share, so +mix means nothing there.",
     "loc+prior+tuned": "loc has no model that several clients share, so +tuned means nothing",
+    "loc+prox": "loc has no model that several clients share, so +prox means nothing",
+    "central+prox+prior": "central has no model that several clients share, so +prox means nothing",
     "central+tuned": "central has no model that several clients share, so +tuned means nothing",
 }
 

@@ -46,12 +46,16 @@ def corrected(quick):
 @pytest.mark.parametrize(
     ("name", "recipe", "spelt"),
     [
-        ("fed+corrected", Recipe("fed", False, "corrected"), "fed+corrected"),
-        ("fed+corrected+prior", Recipe("fed", True, "corrected"), "fed+prior+corrected"),
-        ("fedsage+corrected", Recipe("fedsage", False, "corrected"), "fedsage+corrected"),
-        ("fedsage++corrected", Recipe("fedsage+", False, "corrected"), "fedsage++corrected"),
-        ("loc+corrected", Recipe("loc", False, "corrected"), "loc+corrected"),
-        ("central+corrected", Recipe("central", False, "corrected"), "central+corrected"),
+        ("fed+corrected", Recipe("fed", personal="corrected"), "fed+corrected"),
+        (
+            "fed+corrected+prior",
+            Recipe("fed", prior=True, personal="corrected"),
+            "fed+prior+corrected",
+        ),
+        ("fedsage+corrected", Recipe("fedsage", personal="corrected"), "fedsage+corrected"),
+        ("fedsage++corrected", Recipe("fedsage+", personal="corrected"), "fedsage++corrected"),
+        ("loc+corrected", Recipe("loc", personal="corrected"), "loc+corrected"),
+        ("central+corrected", Recipe("central", personal="corrected"), "central+corrected"),
     ],
 )
 def test_corrected_is_a_part_of_a_recipe(name, recipe, spelt):
@@ -65,8 +69,8 @@ def test_corrected_is_a_part_of_a_recipe(name, recipe, spelt):
         ("fed+corrected+mix", "corrected keeps training nodes from the model that"),
         ("fed+tuned+corrected", "so it goes with neither"),
         ("fed+corrected+corrected", r"\+prior, \+tuned, \+mix or \+corrected, each once"),
-        ("fed+correct", r"followed by \+prior, \+tuned, \+mix or \+corrected"),
-        ("federal+corrected", r"one of these with \+prior, \+tuned, \+mix or \+corrected"),
+        ("fed+correct", r"followed by \+prox, \+prior, \+tuned"),
+        ("federal+corrected", r"one of these with \+prox, \+prior"),
         ("loc+tuned", "loc has no model that several clients share"),
     ],
 )

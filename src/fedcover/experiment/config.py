@@ -60,7 +60,6 @@ class Config:
     hidden: int = 64
     dropout: float = 0.5
     lr: float = 0.01
-    prox: float = 0.0  # FedProx's μ: how strongly clients are held near the shared model
     unit_features: bool = False  # whether the model sees each node's features at length 1
     temperature: str = "pooled"
     train: float = 0.2
@@ -122,8 +121,6 @@ class Config:
         object.__setattr__(self, "neighgen", neighgen)
         personal = settings_from("personal", PersonalSettings, self.personal)
         object.__setattr__(self, "personal", personal)
-        if not (_is_number(self.prox) and 0 <= self.prox < float("inf")):
-            raise UsageError(f"prox is {_shown(self.prox)}; it must be 0 or a positive number.")
         for name in ("empty_sets", "unit_features"):
             value = getattr(self, name)
             if not isinstance(value, bool | np.bool_):

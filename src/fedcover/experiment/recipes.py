@@ -9,35 +9,37 @@ from fedcover.errors import UsageError
 from fedcover.experiment.methods import METHODS, Method
 
 Personal = Literal["", "tuned", "mix", "corrected"]
-PARTS = ("prior", "tuned", "mix", "corrected")
+PARTS = ("prox", "prior", "tuned", "mix", "corrected")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method with its personal parts.
+    """A method with its further parts.
 
-    ``prior`` adds each client's label mix to the logits, in training and after it. ``tuned``
-    trains the shared model on at every client alone. ``mix`` combines the shared, the tuned and a
-    local model; its weights are chosen on validation nodes. ``corrected`` keeps some training
-    nodes from the model, and trains a correction of its outputs with them.
+    ``prox`` holds the clients' steps near the shared model (FedProx). ``prior`` adds each client's
+    label mix to the logits, in training and after it. ``tuned`` trains the shared model on at every
+    client alone. ``mix`` combines the shared, the tuned and a local model; its weights are chosen
+    on validation nodes. ``corrected`` keeps some training nodes from the model, and trains a
+    correction of its outputs with them.
     """
 
     base: str
+    prox: bool = False
     prior: bool = False
     personal: Personal = ""
 
     @property
     def method(self) -> Method:
-        """The method without its personal parts."""
+        """The method without its further parts."""
         return METHODS[self.base]
 
     @property
     def shared(self) -> Recipe:
         """The recipe of the shared model that this one starts from."""
-        return Recipe(self.base, self.prior)
+        return Recipe(self.base, self.prox, self.prior)
 
     def __str__(self) -> str:
-        parts = [self.base, *(["prior"] if self.prior else []), self.personal]
+        parts = (self.base, self.prox and "prox", self.prior and "prior", self.personal)
         return "+".join(part for part in parts if part)
 
 
@@ -48,7 +50,7 @@ def recipe_of(name: str) -> Recipe:
     if unknown or len(set(parts)) < len(parts):
         raise UsageError(
             f"methods has {name!r}; a method may be followed by "
-            "+prior, +tuned, +mix or +corrected, each once."
+            "+prox, +prior, +tuned, +mix or +corrected, each once."
         )
     if "tuned" in parts and "mix" in parts:
         raise UsageError(f"methods has {name!r}; +mix already holds the tuned model.")
@@ -59,12 +61,13 @@ def recipe_of(name: str) -> Recipe:
         )
     kinds: list[Personal] = ["mix", "tuned", "corrected"]
     personal: Personal = next((kind for kind in kinds if kind in parts), "")
-    if personal in ("tuned", "mix") and not METHODS[base].shared:
+    senseless = [part for part in parts if part in ("prox", "tuned", "mix")]
+    if senseless and not METHODS[base].shared:
         raise UsageError(
-            f"methods has {name!r}; {base} has no model that several clients share, so +{personal} "
-            "means nothing there."
+            f"methods has {name!r}; {base} has no model that several clients share, so "
+            f"+{senseless[0]} means nothing there."
         )
-    return Recipe(base, "prior" in parts, personal)
+    return Recipe(base, "prox" in parts, "prior" in parts, personal)
 
 
 def _split(name: str) -> tuple[str, list[str]]:
@@ -75,5 +78,5 @@ def _split(name: str) -> tuple[str, list[str]]:
             return base, rest.split("+")[1:]
     raise UsageError(
         f"methods has {name!r}; it must be one of {', '.join(METHODS)}, or one of these with "
-        "+prior, +tuned, +mix or +corrected."
+        "+prox, +prior, +tuned, +mix or +corrected."
     )

@@ -100,7 +100,7 @@ class Trainer:
         return outcomes
 
     def _prepare(self, recipe: Recipe) -> list[Prepared]:
-        # The prior is a part of it: Gen chooses M and p with the model that is trained after.
+        # Its parts belong to the key: Gen chooses M and p with the model that is trained after.
         key = recipe.shared
         if key not in self._prepared:
             setting = Setting(
@@ -124,7 +124,7 @@ class Trainer:
 
     def _train(self, recipe: Recipe, kind: str) -> _Model:
         key = (recipe.shared, kind)
-        if kind == "local" and recipe.base != "gen":  # Gen's graphs depend on the prior
+        if kind == "local" and recipe.base != "gen":  # Gen's graphs depend on the parts
             key = (Recipe(recipe.base), kind)
         if key not in self._models:
             prepared, plan = self._prepare(recipe), self._plan(recipe, kind)
@@ -219,7 +219,7 @@ def plan_of(config: Config, classes: int, recipe: Recipe) -> Plan:
         batch_size=config.batch_size or None,
         average=method.average,
         prior=config.personal.prior if recipe.prior else None,
-        prox=config.prox,
+        prox=config.personal.prox if recipe.prox else 0.0,
         unit_features=config.unit_features,
     )
 

@@ -1,4 +1,4 @@
-"""Settings of ``+prior``, ``+tuned``, ``+mix`` and ``+corrected``, without what they set going."""
+"""Settings of a recipe's parts (``+prox`` to ``+corrected``), without what they set going."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class PersonalSettings:
     sets at the one level ``correction_alpha``.
     """
 
+    prox: float = 0.1  # FedProx's μ: how strongly a client is held near the shared model
     prior_smoothing: float = 1.0  # nodes, spread evenly over the labels, added to a client's own
     prior_strength: float = 0.5  # of log π in the logits
     tune_rounds: int = 30  # of local training from the shared model on, the best is kept
@@ -56,6 +57,8 @@ class PersonalSettings:
             )
         if not self.shrinkage >= 0:
             raise UsageError(f"shrinkage is {self.shrinkage!r}; it must be 0 or more.")
+        if not (_is_number(self.prox) and isfinite(self.prox) and self.prox > 0):
+            raise UsageError(f"prox is {self.prox!r}; it must be a positive number.")
         for name in ("correction_share", "correction_alpha"):
             value = getattr(self, name)
             if not (_is_number(value) and 0 < value < 1):
