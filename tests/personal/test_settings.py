@@ -16,13 +16,16 @@ REFUSED = [
     ),
     *(
         ("prior_smoothing", value, f"prior_smoothing is {value!r}; it must be a positive number")
-        for value in (0.0, -1.0, inf, nan)
+        for value in (0.0, -1.0, inf, nan, "1", None, True)
     ),
     *(
         ("prior_strength", value, f"prior_strength is {value!r}; it must be 0 or a positive number")
-        for value in (-0.1, inf, nan)
+        for value in (-0.1, inf, nan, "1", None, True)
     ),
-    *(("shrinkage", value, f"shrinkage is {value!r}; it must be 0 or more") for value in (-1, nan)),
+    *(
+        ("shrinkage", value, f"shrinkage is {value!r}; it must be 0 or more")
+        for value in (-1, nan, "1", None, True)
+    ),
 ]
 
 

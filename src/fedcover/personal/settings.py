@@ -46,16 +46,15 @@ class PersonalSettings:
             value = getattr(self, name)
             if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
                 raise UsageError(f"{name} is {value!r}; it must be a whole number of 1 or more.")
-        if not (isfinite(self.prior_smoothing) and self.prior_smoothing > 0):
+        smoothing, strength = self.prior_smoothing, self.prior_strength
+        if not (_is_number(smoothing) and isfinite(smoothing) and smoothing > 0):
             raise UsageError(
-                f"prior_smoothing is {self.prior_smoothing!r}; it must be a positive number, or a "
+                f"prior_smoothing is {smoothing!r}; it must be a positive number, or a "
                 "label that a client never trained on would be impossible there."
             )
-        if not (isfinite(self.prior_strength) and self.prior_strength >= 0):
-            raise UsageError(
-                f"prior_strength is {self.prior_strength!r}; it must be 0 or a positive number."
-            )
-        if not self.shrinkage >= 0:
+        if not (_is_number(strength) and isfinite(strength) and strength >= 0):
+            raise UsageError(f"prior_strength is {strength!r}; it must be 0 or a positive number.")
+        if not (_is_number(self.shrinkage) and self.shrinkage >= 0):
             raise UsageError(f"shrinkage is {self.shrinkage!r}; it must be 0 or more.")
         if not (_is_number(self.prox) and isfinite(self.prox) and self.prox > 0):
             raise UsageError(f"prox is {self.prox!r}; it must be a positive number.")
