@@ -62,7 +62,7 @@ REFUSED = [
         ]
     ),
     ({"partition": "kmeans"}, "partition has 'kmeans'; it must be one of metis, louvain, random,"),
-    ({"model": "gat"}, "model has 'gat'; it must be one of gcn, resgcn, sage."),
+    ({"model": "gat"}, "model has 'gat'; it must be one of gcn, sage."),
     ({"temperature": "hot"}, "temperature has 'hot'; it must be one of pooled, averaged, none."),
     ({"alphas": ()}, "alphas is empty; give at least one level between 0 and 1."),
     ({"alphas": (0.1, 0.0)}, "alphas has 0; every alpha must lie strictly between 0 and 1."),
@@ -108,7 +108,7 @@ REFUSED = [
     ),
     ({"quantiles": b"exact"}, "quantiles is b'exact'; it must be a tuple of words."),
     ({"partition": None}, "partition has None; it must be one of metis, louvain, random, given."),
-    ({"model": ["gcn"]}, "model has ['gcn']; it must be one of gcn, resgcn, sage."),
+    ({"model": ["gcn"]}, "model has ['gcn']; it must be one of gcn, sage."),
     ({"clients": True}, "clients is True; it must be a whole number of 1 or more."),
     ({"seeds": True}, "seeds is True; it must be a whole number of 1 or more."),
     ({"batch_size": False}, "batch_size is False; it must be a whole number of 0 or more."),

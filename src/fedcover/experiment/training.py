@@ -100,8 +100,8 @@ class Trainer:
         return outcomes
 
     def _prepare(self, recipe: Recipe) -> list[Prepared]:
-        # Its parts belong to the key: Gen chooses M and p with the model that is trained after.
-        key = recipe.shared
+        # Gen's graphs depend on the parts: it chooses M and p with the model that is trained after.
+        key = recipe.shared if recipe.base == "gen" else Recipe(recipe.base)
         if key not in self._prepared:
             setting = Setting(
                 self._config, self._engine, self._plan(recipe, "shared"), self._report

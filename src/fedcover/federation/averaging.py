@@ -53,7 +53,7 @@ class Averaging:
         if self._row_of is None:
             first = torch.stack(firsts)
         else:
-            first = torch.cat([_by_feature(f, self._stack.operators[0]) for f in firsts])
+            first = torch.cat([_by_feature(f, self._stack.operators) for f in firsts])
         return Parameters(
             first,
             torch.stack([w.first_bias for w in weights]),
@@ -103,7 +103,7 @@ class Averaging:
             first = shared.first[federation]
         else:
             rows = shared.first.view(self._stack.federations, self._stack.features, -1)
-            first = _by_operator(rows[federation], self._stack.operators[0])
+            first = _by_operator(rows[federation], self._stack.operators)
         tensors = (t[federation] for t in shared.tensors()[1:])
         return Weights(first.clone(), *(t.clone() for t in tensors))
 
@@ -115,7 +115,7 @@ class Averaging:
             first = rows[stack.federation_of[client]].clone()
             mine = stack.first.rows_of(client, client + 1)
             first[torch.from_numpy(stack.first.feature_of_row[mine])] = local.first[mine]
-            first = _by_operator(first, stack.operators[0])
+            first = _by_operator(first, stack.operators)
         else:
             first = local.first[client].clone()
         return Weights(first, *(t[client].clone() for t in local.tensors()[1:]))

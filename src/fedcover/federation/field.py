@@ -28,19 +28,18 @@ class Field:
         self._client = stack.client_of_node[nodes]
         self._layout = Layout(np.bincount(self._client, minlength=len(stack.clients)))
         self._places = torch.from_numpy(self._layout.places(self._client))
-        operators = stack.operators[1]
-        self._width = operators * stack.plan.hidden
+        self._width = stack.operators * stack.plan.hidden
         self._classes = stack.plan.classes
 
-        parts = [p[nodes].tocoo() for p in stack.propagation[:operators]]
+        parts = [p[nodes].tocoo() for p in stack.propagation]
         source = np.concatenate([p.col for p in parts])
         self._hidden_nodes = np.unique(source)
         self._hidden = stack.first.at(self._hidden_nodes, self.gradient)
         place = self._places.numpy()
-        row = [place[p.row] * operators + i for i, p in enumerate(parts)]
+        row = [place[p.row] * stack.operators + i for i, p in enumerate(parts)]
         column = self._hidden.places[np.searchsorted(self._hidden_nodes, source)]
         value = np.concatenate([p.data for p in parts]) * scale
-        shape = (self._layout.rows * operators, self._hidden.rows)
+        shape = (self._layout.rows * stack.operators, self._hidden.rows)
         matrix = sp.csr_array((value, (np.concatenate(row), column)), shape=shape)
         self._p = TwoWay(matrix, stack.plan.dtype, self.gradient)
         self._offset: Tensor | None = None

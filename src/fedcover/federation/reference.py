@@ -80,7 +80,7 @@ class _Site:
         if self.plan.model == "sage" and (self.edge_weight != 1).any():
             outputs = _weighted_sage(self.module, self.x, self.edge_index, self.edge_weight)
         else:
-            weight = self.edge_weight if self.plan.model != "sage" else None
+            weight = self.edge_weight if self.plan.model == "gcn" else None
             outputs = self.module(self.x, self.edge_index, edge_weight=weight)
         return outputs + self.offset
 

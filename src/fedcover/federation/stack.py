@@ -26,9 +26,9 @@ DENSE_FROM_IN_BATCHES = 0.05
 class Parameters:
     """The weights of all stacked clients."""
 
-    first: Tensor  # sparse: (touched rows, o₁·hidden); dense: (clients, o₁·features, hidden)
+    first: Tensor  # sparse: (touched rows, o·hidden); dense: (clients, o·features, hidden)
     first_bias: Tensor  # (clients, hidden)
-    second: Tensor  # (clients, o₂·hidden, classes)
+    second: Tensor  # (clients, o·hidden, classes)
     second_bias: Tensor  # (clients, classes)
 
     def tensors(self) -> list[Tensor]:
@@ -73,9 +73,7 @@ class Stack:
         stored = sum(c.x.nnz if sp.issparse(c.x) else np.count_nonzero(c.x) for c in self.clients)
         dense_from = DENSE_FROM if plan.batch_size is None else DENSE_FROM_IN_BATCHES
         layer = SparseFirst if stored < dense_from * nodes * self.features else DenseFirst
-        self.first = layer(
-            self.clients, self.starts, self.propagation[: self.operators[0]], plan.dtype
-        )
+        self.first = layer(self.clients, self.starts, self.propagation, plan.dtype)
 
     def offset(self, nodes: Index) -> Tensor | None:
         """What is added to the logits of these nodes; None: nothing."""

@@ -1,17 +1,15 @@
-r"""Two-layer GCN, residual GCN and GraphSAGE, written as propagation matrices and weights.
+r"""Two-layer GCN and GraphSAGE, written as propagation matrices and weights.
 
-All three are
+Both models are
 
 .. math::
-    Z = \sum_{o \le o_2} P_o \, \mathrm{relu}\Big(\sum_{o \le o_1} P_o X W^{(1)}_o + b^{(1)}\Big)
-        W^{(2)}_o + b^{(2)}
+    Z = \sum_o P_o \, \mathrm{relu}\Big(\sum_o P_o X W^{(1)}_o + b^{(1)}\Big) W^{(2)}_o + b^{(2)}
 
-GCN (Kipf & Welling, 2017) has one matrix :math:`P = \tilde D^{-1/2}(A+I)\tilde D^{-1/2}`. The
-residual GCN adds the identity in its first layer, so that a node's own features have weights of
-their own beside the neighbourhood's. GraphSAGE (Hamilton et al., 2017) has two in both layers, the
-mean over neighbours :math:`D^{-1}A` and the identity.
-Dropout acts on the hidden layer, as in PyG's ``GCN`` and ``GraphSAGE`` models;
-:func:`to_module` returns modules of PyG's layers with the same weights.
+with one matrix :math:`P = \tilde D^{-1/2}(A+I)\tilde D^{-1/2}` for GCN (Kipf & Welling, 2017)
+and two, the mean over neighbours :math:`D^{-1}A` and the identity, for GraphSAGE (Hamilton et
+al., 2017).
+Dropout acts on the hidden layer, as in PyG's ``GCN`` and ``GraphSAGE`` models, which
+:func:`to_module` returns with the same weights.
 """
 
 from __future__ import annotations
@@ -24,18 +22,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-MODELS = ("gcn", "resgcn", "sage")
-
-_OPERATORS = {"gcn": (1, 1), "resgcn": (2, 1), "sage": (2, 2)}
+MODELS = ("gcn", "sage")
 
 
 @dataclass(frozen=True)
 class Weights:
-    """One model's parameters; those of several propagation matrices are stacked by rows."""
+    """One model's parameters; for ``o`` propagation matrices the parts are stacked by rows."""
 
-    first: Tensor  # (o₁·F, hidden)
+    first: Tensor  # (o·F, hidden)
     first_bias: Tensor  # (hidden,)
-    second: Tensor  # (o₂·hidden, classes)
+    second: Tensor  # (o·hidden, classes)
     second_bias: Tensor  # (classes,)
 
     def to(self, dtype: torch.dtype) -> Weights:
@@ -52,9 +48,9 @@ class Weights:
         return sum(t.numel() * t.element_size() for t in self.tensors())
 
 
-def operators(model: str) -> tuple[int, int]:
-    """How many of the model's propagation matrices its two layers use, from the first on."""
-    return _OPERATORS[model]
+def operators(model: str) -> int:
+    """How many propagation matrices the model has."""
+    return {"gcn": 1, "sage": 2}[model]
 
 
 def propagation(
@@ -71,10 +67,10 @@ def propagation(
     values = np.ones(len(source)) if weight is None else weight
     adjacency = sp.csr_array((values, (target, source)), shape=(nodes, nodes))
     identity = sp.eye_array(nodes, dtype=np.float64, format="csr")
-    if model != "sage":
+    if model == "gcn":
         looped = adjacency + identity
         scale = sp.diags_array(1.0 / np.sqrt(np.asarray(looped.sum(axis=1)).ravel()))
-        return [(scale @ looped @ scale).tocsr(), identity][: max(operators(model))]
+        return [(scale @ looped @ scale).tocsr()]
     degree = np.asarray(adjacency.sum(axis=1)).ravel()
     mean = sp.diags_array(1.0 / np.where(degree > 0, degree, 1.0)) @ adjacency
     return [mean.tocsr(), identity]
@@ -89,9 +85,9 @@ def initial_weights(
         limit = np.sqrt(6.0 / (rows + columns))
         return rng.uniform(-limit, limit, (rows, columns)).astype(np.float32)
 
-    in_first, in_second = operators(model)
-    first = np.concatenate([glorot(features, hidden) for _ in range(in_first)])
-    second = np.concatenate([glorot(hidden, classes) for _ in range(in_second)])
+    count = operators(model)
+    first = np.concatenate([glorot(features, hidden) for _ in range(count)])
+    second = np.concatenate([glorot(hidden, classes) for _ in range(count)])
     return Weights(
         torch.from_numpy(first),
         torch.zeros(hidden),
@@ -101,71 +97,51 @@ def initial_weights(
 
 
 def to_module(model: str, weights: Weights, dropout: float = 0.0) -> nn.Module:
-    """A module of PyG's layers holding copies of these weights (see also :func:`from_module`)."""
+    """PyG's own model holding copies of these weights (see also :func:`from_module`)."""
     from torch_geometric.nn import GCN, GraphSAGE
 
-    features, hidden = weights.first.shape[0] // operators(model)[0], weights.first.shape[1]
-    classes = weights.second.shape[1]
-    module: nn.Module
-    if model == "resgcn":
-        module = _residual(features, hidden, classes, dropout)
-    else:
-        kind = GCN if model == "gcn" else GraphSAGE
-        module = kind(features, hidden, num_layers=2, out_channels=classes, dropout=dropout)
+    count = operators(model)
+    features, hidden = weights.first.shape[0] // count, weights.first.shape[1]
+    kind = GCN if model == "gcn" else GraphSAGE
+    module: nn.Module = kind(
+        features, hidden, num_layers=2, out_channels=weights.second.shape[1], dropout=dropout
+    )
     module = module.to(weights.first.dtype)
     load_weights(model, module, weights)
     return module
 
 
-def _residual(features: int, hidden: int, classes: int, dropout: float) -> nn.Module:
-    from torch_geometric.nn import GCNConv
-
-    class ResidualGCN(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convs = nn.ModuleList([GCNConv(features, hidden), GCNConv(hidden, classes)])
-            self.own = nn.Linear(features, hidden, bias=False)
-            self.dropout = nn.Dropout(dropout)
-
-        def forward(
-            self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
-        ) -> Tensor:
-            hidden = self.convs[0](x, edge_index, edge_weight) + self.own(x)
-            output: Tensor = self.convs[1](self.dropout(hidden.relu()), edge_index, edge_weight)
-            return output
-
-    return ResidualGCN()
-
-
-_NAMES: dict[str, list[tuple[list[str], str]]] = {
-    "gcn": [([f"convs.{i}.lin.weight"], f"convs.{i}.bias") for i in (0, 1)],
-    "resgcn": [
-        (["convs.0.lin.weight", "own.weight"], "convs.0.bias"),
-        (["convs.1.lin.weight"], "convs.1.bias"),
-    ],
-    "sage": [
-        ([f"convs.{i}.lin_l.weight", f"convs.{i}.lin_r.weight"], f"convs.{i}.lin_l.bias")
-        for i in (0, 1)
-    ],
-}
-"""Of both layers: the modules' names for our matrices, in their order, and for the bias."""
+def _matrices(model: str) -> tuple[list[str], str]:
+    """Names inside one PyG convolution: its matrices in our order, and its bias."""
+    return (
+        (["lin.weight"], "bias")
+        if model == "gcn"
+        else (
+            ["lin_l.weight", "lin_r.weight"],
+            "lin_l.bias",
+        )
+    )
 
 
 def load_weights(model: str, module: nn.Module, weights: Weights) -> None:
     """Copy the weights into a module made by :func:`to_module`."""
+    names, bias_name = _matrices(model)
     state: dict[str, Tensor] = {}
-    layers = [(weights.first, weights.first_bias), (weights.second, weights.second_bias)]
-    for (matrix, bias), (names, bias_name) in zip(layers, _NAMES[model], strict=True):
+    for layer, (matrix, bias) in enumerate(
+        [(weights.first, weights.first_bias), (weights.second, weights.second_bias)]
+    ):
         for name, part in zip(names, matrix.chunk(len(names)), strict=True):
-            state[name] = part.T
-        state[bias_name] = bias
+            state[f"convs.{layer}.{name}"] = part.T
+        state[f"convs.{layer}.{bias_name}"] = bias
     module.load_state_dict(state)
 
 
 def from_module(model: str, module: nn.Module) -> Weights:
     """The weights of a module made by :func:`to_module`, detached and copied."""
+    names, bias_name = _matrices(model)
     state = module.state_dict()
-    tensors = []
-    for names, bias_name in _NAMES[model]:
-        tensors += [torch.cat([state[name].T for name in names]).clone(), state[bias_name].clone()]
-    return Weights(*tensors)
+    matrices = [
+        torch.cat([state[f"convs.{layer}.{name}"].T for name in names]).clone() for layer in (0, 1)
+    ]
+    biases = [state[f"convs.{layer}.{bias_name}"].clone() for layer in (0, 1)]
+    return Weights(matrices[0], biases[0], matrices[1], biases[1])
