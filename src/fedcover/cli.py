@@ -118,11 +118,19 @@ def run(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Of loc, fed, gen, fedsage, fedsage+, restored, central; separated by commas."
+            help="Of loc, fed, gen, fedsage, fedsage+, restored, central; separated by commas. "
+            "Each may be followed by +prox, +prior, and +tuned, +mix or +corrected, as in "
+            "fed+prox+prior+mix."
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="gcn or sage.")] = None,
-    scores: Annotated[str | None, typer.Option(help="Of aps, aps-det, raps, lac.")] = None,
+    scores: Annotated[
+        str | None,
+        typer.Option(
+            help="Of lac, aps, aps-det, raps; over neighbours dlac, daps; over similar nodes too "
+            "slac, snaps."
+        ),
+    ] = None,
     quantiles: Annotated[
         str | None,
         typer.Option(
@@ -185,7 +193,7 @@ def run(
 ) -> None:
     """Train, calibrate and judge prediction sets; write a run folder.
 
-    Example: fedcover run cora --clients 10 --methods loc,fed,central --alphas 0.05,0.1,0.2
+    Example: fedcover run cora --clients 10 --methods fed,fed+prox+prior+mix --alphas 0.05,0.1
     """
     from fedcover import display
     from fedcover.experiment import Config

@@ -104,14 +104,15 @@ def summary(console: Console, finished: Run) -> None:
     if {"fed", "gen", "restored"} <= set(config.methods):
         console.print()
         console.print(_closed(closed_share(finished.results), config), soft_wrap=True)
-    if grids := finished.info.get("chosen_on_validation", {}).get("gen", {}).get("grid"):
-        console.print()
-        console.print(_grid(grids), soft_wrap=True)
+    for name, chosen in finished.info.get("chosen_on_validation", {}).items():
+        if grids := chosen.get("grid"):
+            console.print()
+            console.print(_grid(name, grids), soft_wrap=True)
     if finished.info.get("privacy"):
         console.print(_privacy_sentence(finished.info["privacy"]), highlight=False)
 
 
-def _grid(grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
+def _grid(name: str, grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
     """Gen's validation loss over M and p, and how many seeds chose each cell."""
     cells = pl.DataFrame(
         [cell | {"seed": seed} for seed, grid in enumerate(grids) for cell in grid]
@@ -119,7 +120,7 @@ def _grid(grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
     best = cells.group_by("seed", maintain_order=True).agg(pl.all().sort_by("valid_loss").first())
     shares = cells["share"].unique(maintain_order=True)
     table = Table(
-        title="gen: validation loss by M and p, and in brackets the seeds that chose the cell",
+        title=f"{name}: validation loss by M and p, and in brackets the seeds that chose the cell",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )

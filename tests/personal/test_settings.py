@@ -19,7 +19,7 @@ REFUSED = [
         for value in (0.0, -1.0, inf, nan, "1", None, True)
     ),
     *(
-        ("prior_strength", value, f"prior_strength is {value!r}; it must be 0 or a positive number")
+        ("prior_strength", value, f"prior_strength is {value!r}; it must lie in 0 … 10")
         for value in (-0.1, inf, nan, "1", None, True)
     ),
     *(

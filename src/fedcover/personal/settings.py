@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 from numbers import Real
 from typing import Any
 
 from fedcover.errors import UsageError
 from fedcover.federation import Prior
+
+MAX_STRENGTH = 10.0  # of the prior: 20 nodes without a label give it e^-30 then, still a number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,23 +49,26 @@ class PersonalSettings:
             if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
                 raise UsageError(f"{name} is {value!r}; it must be a whole number of 1 or more.")
         smoothing, strength = self.prior_smoothing, self.prior_strength
-        if not (_is_number(smoothing) and isfinite(smoothing) and smoothing > 0):
+        if not (_is_number(smoothing) and 0 < smoothing < inf):
             raise UsageError(
                 f"prior_smoothing is {smoothing!r}; it must be a positive number, or a "
                 "label that a client never trained on would be impossible there."
             )
-        if not (_is_number(strength) and isfinite(strength) and strength >= 0):
-            raise UsageError(f"prior_strength is {strength!r}; it must be 0 or a positive number.")
+        if not (_is_number(strength) and 0 <= strength <= MAX_STRENGTH):
+            raise UsageError(
+                f"prior_strength is {strength!r}; it must lie in 0 … {MAX_STRENGTH:g}, or a label "
+                "that a client never trained on would be impossible there."
+            )
         if not (_is_number(self.shrinkage) and self.shrinkage >= 0):
             raise UsageError(f"shrinkage is {self.shrinkage!r}; it must be 0 or more.")
-        if not (_is_number(self.prox) and isfinite(self.prox) and self.prox > 0):
+        if not (_is_number(self.prox) and 0 < self.prox < inf):
             raise UsageError(f"prox is {self.prox!r}; it must be a positive number.")
         for name in ("correction_share", "correction_alpha"):
             value = getattr(self, name)
             if not (_is_number(value) and 0 < value < 1):
                 raise UsageError(f"{name} is {value!r}; it must lie strictly between 0 and 1.")
         weight = self.correction_weight
-        if not (_is_number(weight) and isfinite(weight) and weight >= 0):
+        if not (_is_number(weight) and 0 <= weight < inf):
             raise UsageError(f"correction_weight is {weight!r}; it must be 0 or a positive number.")
 
     @property
