@@ -6,8 +6,9 @@ a quarter judges the recipes, a fifth of the rest validates, the others train. A
 cell (graph, K, level) is the mean number of labels over re-splits of the judging nodes at the
 pooled quantile (rank ⌈(1−α)(N+1)⌉, since the exact rule has no finite rank for so few nodes).
 Recipes are compared by the mean logarithm of their size relative to plain ``fed`` with LAC; the
-error is that of the paired differences over graphs, K and seeds. The first table gives the parts,
-the second varies the settings of the winner. Needs FEDCOVER_DATA; half an hour for all on two cores.
+error is that of the paired differences over graphs, K and seeds. "default" compares the parts,
+"scores" the scores of the full recipe, the others change one of its settings. Needs FEDCOVER_DATA;
+half an hour for all on two cores.
 
     python benchmarks/choose_default.py --out choose_default.csv [--graphs cora] [--clients 3,10]
 """
