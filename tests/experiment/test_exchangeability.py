@@ -15,9 +15,20 @@ from fedcover.neighbors.neighgen import NeighGenSettings
 from fedcover.neighbors.settings import GenSettings
 from fedcover.personal import PersonalSettings
 
-METHODS = ("loc", "fed", "gen", "fedsage+", "restored", "central", "fed+prior+mix", "gen+mix")
+METHODS = (
+    "loc",
+    "fed",
+    "gen",
+    "fedsage+",
+    "restored",
+    "central",
+    "fed+prox+prior+mix",
+    "gen+prior+mix",
+    "fed+corrected",
+)
 SCORES = ("aps", "aps-det", "raps", "lac", "daps", "slac")
 SEEDS = 2
+MIXTURES = ("fed+prox+prior+mix", "gen+prior+mix")
 
 
 @dataclass
@@ -74,7 +85,9 @@ def watch(make_toy, quick):
                 ),
                 neighgen=NeighGenSettings(warm_up=2, rounds=2, local_epochs=1),
                 # Few nodes of the federation beside a client's own, so that both choose.
-                personal=PersonalSettings(tune_rounds=3, local_rounds=5, shrinkage=5.0),
+                personal=PersonalSettings(
+                    tune_rounds=3, local_rounds=5, shrinkage=5.0, correction_rounds=8
+                ),
             )
             finished = run(graph, config, engine=witness)
         return witness, finished
@@ -102,14 +115,20 @@ def same(left, right):
 def test_noise_for_calibration_and_test_labels_changes_no_score(roles, watch, plain):
     plain, told = plain
     noisy, noised = watch(roles, labels_with_noise(roles, Role.CALIB, Role.TEST))
-    shared = 7  # the six methods, and fed with its prior
-    personal = 4  # a tuned and a local model, for fed with its prior and for gen
-    cells = 4  # of Gen's grid, which is trained besides, and its VGAE
-    assert len(plain.models) == (shared + personal + cells + 1) * SEEDS
+    shared = 8  # the six methods, and fed and gen with their priors
+    personal = 4  # a tuned and a local model of each of these two
+    corrected = 2  # a base model without the held-out nodes, and the correction
+    grids = 2 * (4 + 1)  # Gen's cells and its VGAE, trained besides, without and with the prior
+    assert len(plain.models) == (shared + personal + corrected + grids) * SEEDS
     assert len(plain.scores) == len(METHODS) * SEEDS * len(SCORES)
     assert all(same(a, b) for a, b in zip(plain.models, noisy.models, strict=True))
     assert same(plain.scores, noisy.scores)
     assert told.info["chosen_on_validation"] == noised.info["chosen_on_validation"]
+    # Each of these would have shown in the scores: none chose to do nothing.
+    assert any(told.info["chosen_on_validation"]["fed+corrected"]["correction_rounds"])
+    for method in MIXTURES:
+        weights = np.array(told.info["chosen_on_validation"][method]["mixture"])
+        assert (weights > 0).any(axis=(0, 1)).all()
     # The noise did arrive: what is judged by those labels differs.
     assert not told.results["q_hat"].equals(noised.results["q_hat"])
     assert not told.results["accuracy"].equals(noised.results["accuracy"])
@@ -125,8 +144,11 @@ def test_noise_for_calibration_and_test_labels_changes_no_score(roles, watch, pl
 def test_the_witness_notices_the_labels_that_may_be_used(roles, watch, plain, role, choices):
     plain, told = plain
     noisy, noised = watch(roles, labels_with_noise(roles, role))
-    assert not same(plain.scores, noisy.scores)
-    for method in ("fed+prior+mix", "gen+mix"):
+    by_method = SEEDS * len(SCORES)
+    for first in range(0, len(plain.scores), by_method):
+        own = slice(first, first + by_method)
+        assert not same(plain.scores[own], noisy.scores[own]), METHODS[first // by_method]
+    for method in MIXTURES:
         before, after = (f.info["chosen_on_validation"][method] for f in (told, noised))
         for choice in choices:
             assert len(before[choice]) == SEEDS
