@@ -67,19 +67,11 @@ def personal(**changes: Any) -> dict[str, Any]:
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {"methods": PARTS},
     "scores": {"scores": SCORES},
-    "prox 0.03": personal(prox=0.03),
     "prox 0.3": personal(prox=0.3),
-    "prox 1": personal(prox=1.0),
     "prior smoothing 5": personal(prior_smoothing=5.0),
-    "prior smoothing 20": personal(prior_smoothing=20.0),
-    "prior strength 0.25": personal(prior_strength=0.25),
     "prior strength 1": personal(prior_strength=1.0),
     "common weights": personal(shrinkage=float("inf")),
-    "shrinkage 30": personal(shrinkage=30.0),
-    "features of length 1": {"unit_features": True},
     "features of length 1 and lr 0.03": {"unit_features": True, "lr": 0.03},
-    "GraphSAGE": {"model": "sage"},
-    "one local epoch": {"local_epochs": 1},
 }
 
 
@@ -178,8 +170,12 @@ def main() -> None:
     options.add_argument("--graphs", default=",".join(GRAPHS))
     options.add_argument("--clients", default=",".join(map(str, CLIENTS)))
     options.add_argument("--variants", default=",".join(VARIANTS))
-    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--out", type=Path, default=Path("choose_default.csv"))
+    options.add_argument("--again", type=Path, nargs="+", help="only the table, of these files")
     chosen = options.parse_args()
+    if chosen.again:
+        print(markdown(relative(pl.concat([pl.read_csv(file) for file in chosen.again]))))
+        return
     parts: list[pl.DataFrame] = []
     for graph in map(fedcover.load, chosen.graphs.split(",")):
         for clients in map(int, chosen.clients.split(",")):

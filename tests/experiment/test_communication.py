@@ -136,17 +136,35 @@ def test_fedsage_plus_sends_every_generator_to_all_others(measured):
 TUNE_ROUNDS, LOCAL_ROUNDS = 3, 5
 POINTS = 66  # of the mixture's grid: tenths over three models
 CANDIDATES = {"daps": 10, "slac": 21}  # weights of a graph score
+CORRECTION_ROUNDS, CORRECTION_HIDDEN = 2, 5
+# It sees a probability for each label and gives as many logits.
+CORRECTION = FLOAT * 2 * LABELS * CORRECTION_HIDDEN + FLOAT * (CORRECTION_HIDDEN + LABELS)
 
 
 @pytest.fixture(scope="module")
 def personal(toy, quick):
     config = quick(
-        methods=("fed", "fed+prior", "fed+tuned", "fed+prior+mix", "loc+prior", "fedsage+mix"),
+        methods=(
+            "fed",
+            "fed+prox",
+            "fed+prior",
+            "fed+tuned",
+            "fed+prior+mix",
+            "fed+corrected",
+            "loc+prior",
+            "loc+corrected",
+            "fedsage+mix",
+        ),
         scores=("lac", *CANDIDATES),
         quantiles=("exact",),
         alphas=(0.1,),
         seeds=1,
-        personal=PersonalSettings(tune_rounds=TUNE_ROUNDS, local_rounds=LOCAL_ROUNDS),
+        personal=PersonalSettings(
+            tune_rounds=TUNE_ROUNDS,
+            local_rounds=LOCAL_ROUNDS,
+            correction_rounds=CORRECTION_ROUNDS,
+            correction_hidden=CORRECTION_HIDDEN,
+        ),
     )
     return run(toy, config)
 
@@ -199,15 +217,32 @@ MIXED = {
 }
 
 
-def test_a_prior_sends_nothing(personal):
-    assert sent(personal, "fed+prior") == sent(personal, "fed") == training(GCN) | JUDGING
+def local_training():
     own = training(GCN)
     del own["weights"], own["training nodes"]
-    assert sent(personal, "loc+prior") == own | JUDGING
+    return own
+
+
+def test_a_prior_and_fedprox_send_nothing_more(personal):
+    assert sent(personal, "fed") == training(GCN) | JUDGING
+    assert sent(personal, "fed+prior") == sent(personal, "fed+prox") == sent(personal, "fed")
+    assert sent(personal, "loc+prior") == local_training() | JUDGING
 
 
 def test_tuning_sends_losses_alone(personal):
     assert sent(personal, "fed+tuned") == training(GCN) | TUNED | JUDGING
+
+
+def test_a_correction_is_one_more_small_model(personal):
+    rounds = CORRECTION_ROUNDS
+    averaged = {
+        "weights, correction": both_ways(K * CORRECTION * rounds),
+        "training nodes, correction": up(K * LONG),
+        **alone("correction", rounds),
+    }
+    assert sent(personal, "fed+corrected") == training(GCN) | averaged | JUDGING
+    local = local_training() | alone("correction", rounds)
+    assert sent(personal, "loc+corrected") == local | JUDGING
 
 
 @pytest.mark.parametrize(("method", "model"), [("fed+prior+mix", GCN), ("fedsage+mix", SAGE)])
@@ -244,3 +279,22 @@ def test_the_mixtures_messages_have_their_rounds_and_shapes(personal):
             shaped(*((way, r, 1, (BETAS,)) for way in ("up", "down") for r in range(4)))
         )
         assert of(f"fitted temperature, {kind}") == shaped(("down", 0, 1, (1,)))
+
+
+# The rules for the quantile
+
+
+@pytest.mark.parametrize(
+    ("rule", "shares", "counted"),
+    [
+        ("pooled", None, {}),
+        ("mixture", None, {"test nodes": up(K * LONG)}),
+        ("mixture", (1, 2, 3), {}),
+    ],
+)
+def test_other_ranks_are_found_by_the_same_counts(toy, quick, rule, shares, counted):
+    """Only the shares of test nodes, where nobody gave them, cost one number a client more."""
+    settings = {"methods": ("loc",), "scores": ("lac",), "alphas": (0.1, 0.3), "seeds": 1}
+    exact = run(toy, quick(**settings, quantiles=("exact",)))
+    other = run(toy, quick(**settings, quantiles=(rule,), mixture=shares))
+    assert sent(other, "loc") == sent(exact, "loc") | counted

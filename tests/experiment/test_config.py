@@ -118,6 +118,9 @@ REFUSED = [
     ({"lr": True}, "lr is True; it must be a positive number."),
     ({"empty_sets": "no"}, "empty_sets is 'no'; it must be True or False."),
     ({"empty_sets": 1}, "empty_sets is 1; it must be True or False."),
+    ({"unit_features": "yes"}, "unit_features is 'yes'; it must be True or False."),
+    ({"unit_features": 0}, "unit_features is 0; it must be True or False."),
+    ({"unit_features": None}, "unit_features is None; it must be True or False."),
     ({"valid": -0.5}, "valid is -0.5; it must be at least 0 and below 1."),
 ]
 

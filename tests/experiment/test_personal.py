@@ -14,6 +14,9 @@ from fedcover.experiment.training import Trainer
 from fedcover.federation import InProcess, Reference
 from fedcover.graphs import Role
 from fedcover.models.vae import VaeSettings
+from fedcover.neighbors import fedsage
+from fedcover.neighbors.fedsage import mend
+from fedcover.neighbors.neighgen import NeighGenSettings
 from fedcover.neighbors.settings import GenSettings
 from fedcover.personal import PersonalSettings
 
@@ -24,6 +27,7 @@ GEN = GenSettings(
 ROUNDS, TUNE_ROUNDS, LOCAL_ROUNDS = 6, 3, 5
 PERSONAL = PersonalSettings(tune_rounds=TUNE_ROUNDS, local_rounds=LOCAL_ROUNDS, shrinkage=5.0)
 RECIPES = (
+    "fed+prox",
     "fed+prior",
     "fed+tuned",
     "fed+mix",
@@ -88,7 +92,10 @@ def test_every_recipe_gives_the_same_sets_in_the_reference_engine(toy, small, fi
 
 def test_the_parts_of_a_recipe_change_what_it_gives(toy, small):
     """Else the agreement above would be one of recipes that do nothing."""
-    methods = ("fed", "fed+prior", "fed+tuned", "fed+mix", "fed+prior+tuned", "fed+prior+mix")
+    methods = (
+        "fed", "fed+prox", "fed+prior", "fed+tuned", "fed+mix", "fed+prior+tuned", "fed+prior+mix",
+        "fed+prox+prior+mix",
+    )  # fmt: skip
     own = replace(PERSONAL, shrinkage=0.0)
     results = run(toy, small(methods=methods, personal=own, seeds=3)).results.filter(alpha=0.3)
     thresholds = {m: tuple(results.filter(method=m)["q_hat"]) for m in methods}
@@ -175,6 +182,26 @@ def test_gens_graphs_depend_on_the_prior_and_so_does_its_local_model(toy, small)
         (False, True, TUNE_ROUNDS, True),
         (False, False, LOCAL_ROUNDS, False),
     ]
+
+
+def test_neighgen_is_trained_once_for_all_recipes(toy, small, monkeypatch):
+    """It knows nothing of a prior, of FedProx or of what is tuned after it."""
+    mended = []
+
+    def counted(federations, *others, **settings):
+        mended.append(len(federations))
+        return mend(federations, *others, **settings)
+
+    monkeypatch.setattr(fedsage, "mend", counted)
+    methods = ("fedsage+", "fedsage++prior", "fedsage++prox+prior", "fedsage++tuned", "fedsage")
+    neighgen = NeighGenSettings(warm_up=2, rounds=2, local_epochs=1)
+    finished = run(toy, small(methods=methods, rounds=2, neighgen=neighgen))
+    assert mended == [2]  # both seeds in one program
+    sent = [finished.info["bytes_by_kind"][method] for method in methods]
+    for kind in ("generator", "generator gradient", "latent means"):
+        first, *others = ([seed.get(kind) for seed in seeds] for seeds in sent)
+        assert others == [first, first, first, [None, None]]  # each pays for it as if alone
+        assert all(seed["up"] > 0 for seed in first)
 
 
 def test_tuning_starts_from_the_shared_model_and_keeps_it_where_it_does_no_good(toy, small):
