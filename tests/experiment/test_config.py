@@ -224,6 +224,13 @@ def test_preset_refuses_unknown_names_and_bad_values():
         Config.preset("paper", rounds=0)
 
 
+def test_features_of_length_one_are_a_matter_of_yes_or_no():
+    assert Config(unit_features=True).unit_features is True
+    assert Config.preset("paper").unit_features is False
+    assert Config.preset("paper", unit_features=True).unit_features is True
+    assert Config(unit_features=np.True_) == Config(unit_features=True)
+
+
 def test_numpy_integers_are_whole_numbers():
     assert Config(clients=np.int64(3), seeds=np.int32(2)).seed_range == range(2)
 

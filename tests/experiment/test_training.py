@@ -153,6 +153,22 @@ def test_common_parts_are_done_once(toy, corrected):
     ]
 
 
+def test_features_of_length_one_are_the_models_and_not_the_corrections(toy, corrected):
+    names = ("fed", "fed+mix", "fed+corrected")
+    before, _, _ = corrected(toy, *names)
+    after, witness, _ = corrected(toy, *names, unit_features=True)
+    assert [(plan.task, plan.unit_features) for _, plan, _ in witness.calls] == [
+        ("labels", True),
+        ("labels", True),
+        ("labels", True),
+        ("labels", True),
+        ("sets", False),  # it sees probabilities, which sum to 1
+    ]
+    for name in names:
+        for plain, scaled in zip(before[name], after[name], strict=True):
+            assert not np.allclose(plain.logits, scaled.logits, atol=1e-3)
+
+
 def test_every_method_can_be_corrected(toy, quick):
     names = ("loc", "fed", "gen", "fedsage", "restored", "central")
     gen = GenSettings(
