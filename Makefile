@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .PHONY: run test bench validity lint format clean
 
 run: $(VENV)/.run
-	$(BIN)/fedcover run cora --clients 10 --methods loc,fed,gen,central --seeds 5 --alphas 0.05,0.1,0.2
+	$(BIN)/fedcover run cora --clients 10 --methods loc,fed,gen,fed+prox+prior+mix,central --seeds 5
 
 test: lint
 	$(BIN)/python -m pytest -n 2

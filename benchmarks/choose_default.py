@@ -57,7 +57,7 @@ PARTS = (
     "fed+prox+prior+tuned",
     "fed+prox+prior+mix",
 )
-WINNER = "fed+prox+prior+mix"
+WINNER = PARTS[-1]
 
 
 def personal(**changes: Any) -> dict[str, Any]:

@@ -22,12 +22,13 @@ import polars as pl
 from validity import inside
 
 import fedcover
+from fedcover.experiment.recipes import BEST
 from fedcover.experiment.summary import summarise
 
 PUBLISHED = Path(__file__).parent.parent / "paper" / "published" / "set_sizes.csv"
 GRAPHS = ("cora", "citeseer", "pubmed", "computers")
 CLIENTS = (3, 5, 10, 20)
-BEST, SCORE = "fed+prox+prior+mix", "lac"
+SCORE = "lac"
 STEPS = (  # a method, a score, and what it is compared with
     ("fed", "aps-det", None),
     ("fed", "aps", ("fed", "aps-det")),

@@ -15,7 +15,7 @@ from fedcover.conformal.quantiles import RULES
 from fedcover.conformal.scores import SCORES
 from fedcover.errors import UsageError
 from fedcover.experiment.methods import METHODS
-from fedcover.experiment.recipes import recipe_of
+from fedcover.experiment.recipes import BEST, recipe_of
 from fedcover.graphs.partition import METHODS as PARTITIONS
 from fedcover.models import MODELS
 from fedcover.neighbors.neighgen import NeighGenSettings
@@ -46,9 +46,9 @@ class Config:
 
     clients: int | None = None
     partition: str = "metis"
-    methods: tuple[str, ...] = ("loc", "fed", "central")
+    methods: tuple[str, ...] = ("loc", "fed", BEST, "central")
     model: str = "gcn"
-    scores: tuple[str, ...] = ("aps", "raps", "lac")
+    scores: tuple[str, ...] = ("lac",)
     quantiles: tuple[str, ...] = ("exact",)
     mixture: tuple[float, ...] | None = None  # clients' shares of test nodes; None: as they are
     alphas: tuple[float, ...] = (0.05, 0.1, 0.2)

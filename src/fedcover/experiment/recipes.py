@@ -10,6 +10,9 @@ from fedcover.experiment.methods import METHODS, Method
 
 Personal = Literal["", "tuned", "mix", "corrected"]
 PARTS = ("prox", "prior", "tuned", "mix", "corrected")
+BEST = "fed+prox+prior+mix"
+"""The default: one recipe for all graphs, chosen by benchmarks/choose_default.py on training and
+validation nodes."""
 
 
 @dataclass(frozen=True)
