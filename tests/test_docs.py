@@ -17,7 +17,10 @@ import pytest
 
 import fedcover.conformal
 from fedcover.cli import main
+from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
 from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS
+from fedcover.experiment.methods import METHODS
+from fedcover.experiment.recipes import PARTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -166,6 +169,15 @@ def first_cells(text: str, heading: str) -> list[str]:
 def test_every_column_is_explained_in_its_order(file, columns):
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert first_cells(text, file) == columns
+
+
+def test_every_name_that_a_result_may_have_is_explained():
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    names = text.partition("\n### Names\n")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in names.splitlines() if line.startswith("| `")]
+    explained = [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+    parts = [f"+{part}" for part in PARTS]
+    assert explained == [*METHODS, *parts, *SCORES, *GRAPH_SCORES, *RULES]
 
 
 def anchors(page: Path) -> set[str]:
