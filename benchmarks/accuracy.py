@@ -34,7 +34,8 @@ def published() -> dict[tuple[str, int, str], float]:
 
 def accuracies(graph: str, clients: int, seeds: int) -> pl.DataFrame:
     """One row a seed, one column a method."""
-    config = fedcover.Config(
+    config = fedcover.Config.preset(
+        "plain",
         clients=clients,
         model="sage",
         methods=("fedsage", "fedsage+", "gen"),

@@ -6,7 +6,7 @@ a quarter judges the recipes, a fifth of the rest validates, the others train. A
 cell (graph, K, level) is the mean number of labels over re-splits of the judging nodes at the
 pooled quantile (rank ⌈(1−α)(N+1)⌉, since the exact rule has no finite rank for so few nodes).
 Recipes are compared by the mean logarithm of their size relative to plain ``fed`` with LAC; the
-error is that of the paired differences over graphs, K and seeds. "default" compares the parts,
+error is that of the paired differences over graphs, K and seeds. "parts" compares the parts,
 "scores" the scores of the full recipe, the others change one of its settings. Needs FEDCOVER_DATA;
 half an hour for all on two cores.
 
@@ -61,11 +61,18 @@ WINNER = PARTS[-1]
 
 
 def personal(**changes: Any) -> dict[str, Any]:
-    return {"personal": PersonalSettings(**changes)}
+    return {"personal": PersonalSettings(**{"prior_smoothing": 1.0, **changes})}
 
 
+BASE: dict[str, Any] = {
+    "methods": (WINNER,),
+    "scores": ("lac",),
+    "lr": 0.01,
+    "unit_features": False,
+    **personal(),
+}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "default": {"methods": PARTS},
+    "parts": {"methods": PARTS},
     "scores": {"scores": SCORES},
     "prox 0.3": personal(prox=0.3),
     "prior smoothing 5": personal(prior_smoothing=5.0),
@@ -124,7 +131,7 @@ def measure(graph: Data, config: Config, label: str) -> pl.DataFrame:
 def relative(rows: pl.DataFrame) -> pl.DataFrame:
     """Mean logarithm of the size relative to ``fed`` with LAC, and its error over the runs."""
     run = ["graph", "clients", "seed"]
-    plain = rows.filter(variant="default", method="fed", score="lac").select(
+    plain = rows.filter(variant="parts", method="fed", score="lac").select(
         *run, "alpha", pl.col("set_size").alias("default")
     )
     logs = rows.join(plain, on=[*run, "alpha"]).with_columns(
@@ -186,8 +193,7 @@ def main() -> None:
                         "clients": clients,
                         "seeds": SEEDS[graph.name],
                         "quantiles": ("pooled",),
-                        "methods": (WINNER,),
-                        "scores": ("lac",),
+                        **BASE,
                         **VARIANTS[label],
                     }
                 )

@@ -106,7 +106,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("--graphs", default=",".join(GRAPHS))
     options.add_argument("--clients", default=",".join(map(str, CLIENTS)))
-    options.add_argument("--preset", default="default")
+    options.add_argument("--preset", default="plain")
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--out", type=Path, required=True)
     chosen = options.parse_args()

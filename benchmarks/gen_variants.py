@@ -102,8 +102,13 @@ CHANGES: dict[str, Callable[[Federation, Any], Federation]] = {
 
 def rows(graph_name: str, clients: int, seeds: int, rounds: int, only: str) -> pl.DataFrame:
     graph = fedcover.load(graph_name)
-    config = fedcover.Config(
-        clients=clients, seeds=seeds, rounds=rounds, scores=("aps-det", "aps", "lac"), resplits=50
+    config = fedcover.Config.preset(
+        "plain",
+        clients=clients,
+        seeds=seeds,
+        rounds=rounds,
+        scores=("aps-det", "aps", "lac"),
+        resplits=50,
     )
     engine = InProcess()
     repetitions = [prepare(graph, config, seed) for seed in config.seed_range]

@@ -29,7 +29,7 @@ def main() -> None:
     for name in GRAPHS:
         graph = fedcover.load(name)
         for clients in CLIENTS:
-            config = fedcover.Config(clients=clients, seeds=SEEDS)
+            config = fedcover.Config.preset("plain", clients=clients, seeds=SEEDS)
             repetitions = [prepare(graph, config, seed) for seed in config.seed_range]
             bare = [cut(repetition) for repetition in repetitions]
             federations = [one.federation for one in bare]

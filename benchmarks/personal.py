@@ -17,7 +17,7 @@ import fedcover
 from fedcover.errors import DataError
 from fedcover.experiment.methods import cut
 from fedcover.experiment.recipes import recipe_of
-from fedcover.experiment.run import prepare
+from fedcover.experiment.run import prepare, settled
 from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess
 
@@ -27,6 +27,7 @@ CASES = {"cora": (10, 5), "citeseer": (10, 5), "pubmed": (10, 3), "computers": (
 def measure(graph: str, clients: int, repeats: int, scale: int) -> dict[str, float]:
     """Median seconds by kind of model; ``scale`` divides all numbers of rounds alike."""
     data, config, engine = fedcover.load(graph), fedcover.Config(clients=clients), InProcess()
+    config = settled(config, data)
     federations = [cut(prepare(data, config, 0)).federation]
     plain, prior = (
         plan_of(config, len(data.label_names), recipe_of(m)) for m in ("fed", "fed+prior")

@@ -21,7 +21,8 @@ LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 
 def measure(epsilon: float, prototypes: str, methods: tuple[str, ...], seeds: int) -> pl.DataFrame:
-    config = fedcover.Config(
+    config = fedcover.Config.preset(
+        "plain",
         clients=3,
         methods=methods,
         scores=("raps",),

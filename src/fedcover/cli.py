@@ -147,13 +147,23 @@ def run(
     alphas: Annotated[str | None, typer.Option(help="Levels of error, e.g. 0.05,0.1,0.2.")] = None,
     seeds: Annotated[int | None, _number("N", "Repetitions.")] = None,
     first_seed: Annotated[int | None, _number("N", "Seed of the first one.")] = None,
-    preset: Annotated[str, typer.Option(help="default, or paper (as published).")] = "default",
+    preset: Annotated[
+        str, typer.Option(help="default, plain (FedAvg and no more) or paper (as published).")
+    ] = "default",
     rounds: Annotated[int | None, _number("R", "Rounds of averaging.")] = None,
     local_epochs: Annotated[int | None, _number("E", "Epochs at a client in each round.")] = None,
     batch_size: Annotated[
         int | None, _number("B", "Training nodes a step; 0 for all at once.")
     ] = None,
     hidden: Annotated[int | None, _number("H", "Hidden units.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    unit_features: Annotated[
+        bool | None,
+        typer.Option(
+            "--unit-features/--raw-features",
+            help="Scale each node's features to length 1 (default: if they look like words).",
+        ),
+    ] = None,
     partition: Annotated[
         str | None, typer.Option(help="metis, louvain, random or given (the client column).")
     ] = None,
@@ -216,6 +226,8 @@ def run(
         local_epochs=local_epochs,
         batch_size=batch_size,
         hidden=hidden,
+        lr=lr,
+        unit_features=unit_features,
         partition=partition,
         resplits=resplits,
         empty_sets=False if no_empty_sets else None,

@@ -59,8 +59,8 @@ class Config:
     batch_size: int = 0  # training nodes a step; 0: all at once
     hidden: int = 64
     dropout: float = 0.5
-    lr: float = 0.01
-    unit_features: bool = False  # whether the model sees each node's features at length 1
+    lr: float = 0.03
+    unit_features: bool | None = None  # rows of length 1; None: if features look like words
     temperature: str = "pooled"
     train: float = 0.2
     valid: float = 0.2
@@ -121,10 +121,12 @@ class Config:
         object.__setattr__(self, "neighgen", neighgen)
         personal = settings_from("personal", PersonalSettings, self.personal)
         object.__setattr__(self, "personal", personal)
-        for name in ("empty_sets", "unit_features"):
-            value = getattr(self, name)
-            if not isinstance(value, bool | np.bool_):
-                raise UsageError(f"{name} is {value!r}; it must be True or False.")
+        if not isinstance(self.empty_sets, bool | np.bool_):
+            raise UsageError(f"empty_sets is {self.empty_sets!r}; it must be True or False.")
+        if not isinstance(self.unit_features, bool | np.bool_ | None):
+            raise UsageError(
+                f"unit_features is {self.unit_features!r}; it must be True, False or None."
+            )
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Config:
@@ -158,11 +160,20 @@ class Config:
         return range(self.first_seed, self.first_seed + self.seeds)
 
 
+_PLAIN: dict[str, Any] = {"lr": 0.01, "unit_features": False}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
+    # FedAvg without any of the parts that make sets sharper, and the usual scores.
+    "plain": {
+        **_PLAIN,
+        "methods": ("loc", "fed", "central"),
+        "scores": ("aps", "raps", "lac"),
+    },
     # The paper's section 5.1: deterministic APS, quantile averaging, averaged temperatures,
     # batches of 32. It does not state the rounds.
     "paper": {
+        **_PLAIN,
         "methods": ("loc", "fed", "gen"),
         "scores": ("aps-det",),
         "quantiles": ("average",),

@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from fedcover.experiment.recipes import Recipe, recipe_of
 from fedcover.experiment.store import write_run
 from fedcover.experiment.training import Outcome, Trainer
 from fedcover.federation import Engine, InProcess
+from fedcover.graphs.assemble import bag_of_words, feature_matrix
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import partition
 from fedcover.graphs.splits import Role, split
@@ -65,7 +66,7 @@ def run(
 ) -> Run:
     """Cut the graph, train every method on every seed, calibrate, and judge the sets."""
     graph = check_graph(graph)
-    config = config or Config()
+    config = settled(config or Config(), graph)
     engine = engine or InProcess()
     report = progress or _silent
     clock = _Clock()
@@ -106,6 +107,13 @@ def run(
     sets = pl.concat(book.sets).select(*KEY, pl.exclude(KEY))
     results, groups = frame(book.results, RESULTS), frame(book.groups, GROUPS)
     return Run(config, results, groups, sets, pl.concat(book.ledgers), info)
+
+
+def settled(config: Config, graph: Data) -> Config:
+    """The configuration with what it leaves to the graph."""
+    if config.unit_features is not None:
+        return config
+    return replace(config, unit_features=bag_of_words(feature_matrix(graph)))
 
 
 def _announce(outcome: Outcome, config: Config, evaluation: Evaluation) -> None:

@@ -220,7 +220,7 @@ def plan_of(config: Config, classes: int, recipe: Recipe) -> Plan:
         average=method.average,
         prior=config.personal.prior if recipe.prior else None,
         prox=config.personal.prox if recipe.prox else 0.0,
-        unit_features=config.unit_features,
+        unit_features=bool(config.unit_features),
     )
 
 

@@ -18,6 +18,10 @@ SPARSE_BELOW = 0.1
 """Features with a smaller share of non-zero values are kept sparse."""
 
 
+WORDS_BELOW = 0.5
+"""Of words, a text has fewer than this share."""
+
+
 def assemble(
     x: sparse.csr_array | NDArray[np.floating],
     edges: NDArray[np.integer],
@@ -117,3 +121,10 @@ def _features(x: sparse.csr_array | NDArray[np.floating]) -> torch.Tensor:
             size=(rows, columns),
             check_invariants=True,
         )
+
+
+def bag_of_words(x: sparse.csr_array | NDArray[np.floating]) -> bool:
+    """Whether features look like words of a text: none negative, and most of them zero."""
+    values: NDArray[np.floating] = np.asarray(x.data if sparse.issparse(x) else x)
+    filled = np.count_nonzero(values) / max(x.shape[0] * x.shape[1], 1)
+    return bool(filled < WORDS_BELOW and (values >= 0).all())

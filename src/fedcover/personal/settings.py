@@ -25,7 +25,7 @@ class PersonalSettings:
     """
 
     prox: float = 0.1  # FedProx's μ: how strongly a client is held near the shared model
-    prior_smoothing: float = 1.0  # nodes, spread evenly over the labels, added to a client's own
+    prior_smoothing: float = 5.0  # nodes, spread evenly over the labels, added to a client's own
     prior_strength: float = 0.5  # of log π in the logits
     tune_rounds: int = 30  # of local training from the shared model on, the best is kept
     tune_epochs: int = 1
