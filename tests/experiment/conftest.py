@@ -59,6 +59,7 @@ def quick() -> Callable[..., Config]:
             "seeds": 2,
             "rounds": 4,
             "hidden": 8,
+            "lr": 0.01,
             "resplits": 7,
         }
         return Config(**(settings | changes))  # type: ignore[arg-type]

@@ -118,9 +118,8 @@ REFUSED = [
     ({"lr": True}, "lr is True; it must be a positive number."),
     ({"empty_sets": "no"}, "empty_sets is 'no'; it must be True or False."),
     ({"empty_sets": 1}, "empty_sets is 1; it must be True or False."),
-    ({"unit_features": "yes"}, "unit_features is 'yes'; it must be True or False."),
-    ({"unit_features": 0}, "unit_features is 0; it must be True or False."),
-    ({"unit_features": None}, "unit_features is None; it must be True or False."),
+    ({"unit_features": "yes"}, "unit_features is 'yes'; it must be True, False or None."),
+    ({"unit_features": 0}, "unit_features is 0; it must be True, False or None."),
     ({"valid": -0.5}, "valid is -0.5; it must be at least 0 and below 1."),
 ]
 
@@ -150,6 +149,20 @@ def test_the_paper_preset_is_the_papers_setting():
         "quantiles": ("average",),
         "temperature": "averaged",
         "batch_size": 32,
+        "lr": 0.01,
+        "unit_features": False,
+    }
+
+
+def test_the_default_is_the_chosen_recipe_and_plain_is_fedavg_without_it():
+    assert Config().methods == ("loc", "fed", "fed+prox+prior+mix", "central")
+    assert Config().scores == ("lac",)
+    ours, plain = asdict(Config()), asdict(Config.preset("plain"))
+    assert {key: value for key, value in plain.items() if value != ours[key]} == {
+        "methods": ("loc", "fed", "central"),
+        "scores": ("aps", "raps", "lac"),
+        "lr": 0.01,
+        "unit_features": False,
     }
 
 
@@ -216,7 +229,9 @@ def test_alphas_are_told_apart_as_numbers():
 
 
 def test_preset_refuses_unknown_names_and_bad_values():
-    with pytest.raises(UsageError, match=r"preset is 'papre'; it must be one of default, paper\."):
+    with pytest.raises(
+        UsageError, match=r"preset is 'papre'; it must be one of default, plain, paper"
+    ):
         Config.preset("papre")
     with pytest.raises(UsageError, match="There is no setting called 'alpha'"):
         Config.preset("default", alpha=0.1)
@@ -225,6 +240,7 @@ def test_preset_refuses_unknown_names_and_bad_values():
 
 
 def test_features_of_length_one_are_a_matter_of_yes_or_no():
+    assert Config().unit_features is None  # the graph decides
     assert Config(unit_features=True).unit_features is True
     assert Config.preset("paper").unit_features is False
     assert Config.preset("paper", unit_features=True).unit_features is True

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -267,3 +268,17 @@ def test_a_graph_that_points_nowhere_is_refused(toy, quick):
     wrong = Data(x=toy.x, edge_index=toy.edge_index + 70, y=toy.y)
     with pytest.raises(DataError, match="edge_index"):
         run(wrong, quick())
+
+
+def test_features_are_scaled_if_they_look_like_words(make_toy, quick):
+    config = quick(methods=("fed",), seeds=1)
+    graph = make_toy()  # its features have both signs
+    assert config.unit_features is None
+    assert run(graph, config).config.unit_features is False
+    words = make_toy()
+    words.x = (words.x > 1.0).float()
+    finished = run(words, config)
+    assert finished.config.unit_features is True
+    assert finished.info["config"]["unit_features"] is True
+    raw = run(words, replace(config, unit_features=False))
+    assert not raw.results["q_hat"].equals(finished.results["q_hat"])

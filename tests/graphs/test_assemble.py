@@ -5,6 +5,7 @@ from scipy import sparse
 
 from fedcover.graphs.assemble import (
     assemble,
+    bag_of_words,
     feature_matrix,
     induced,
     largest_component,
@@ -69,3 +70,19 @@ def test_induced_keeps_sparse_features(make_graph):
     assert part.num_edges == 0
     assert part.x.layout == torch.sparse_csr
     assert np.argwhere(part.x.to_dense().numpy()).tolist() == [[0, 0], [1, 19]]
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[1, 0, 0], [0, 1, 0]], True),
+        ([[0.4, 0, 0], [0, 0, 2.5]], True),
+        ([[-1, 0, 0], [0, 1, 0]], False),  # no word occurs minus once
+        ([[1, 1, 0], [0, 1, 0]], False),  # half of all words in every text
+        ([[0, 0, 0], [0, 0, 0]], True),
+    ],
+)
+def test_features_that_look_like_words(rows, words, dense):
+    x = np.array(rows, dtype=np.float32)
+    assert bag_of_words(x if dense else sparse.csr_array(x)) is words
