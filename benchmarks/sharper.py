@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import polars as pl
+from scipy.stats import t as student
 from validity import inside
 
 import fedcover
@@ -89,9 +90,17 @@ def published() -> dict[tuple[str, int, float], float]:
         }
 
 
+def paired(differences: pl.Series) -> tuple[float, float]:
+    """Mean of paired differences over the seeds, and half of its 95 % interval."""
+    n = len(differences)
+    half = differences.std() / n**0.5 * student.ppf(0.975, n - 1) if n > 1 else float("nan")
+    return float(differences.mean()), float(half)
+
+
 def cells(rows: pl.DataFrame) -> str:
     """The default's cells beside the published Gen, ``central`` and plain ``fed``."""
-    gen, lines, counts = published(), [], {"low": 0, "above": 0, "outside": 0, "worse": 0}
+    gen, lines = published(), []
+    counts = dict.fromkeys(("low", "above", "outside", "lower", "surely lower", "surely higher"), 0)
     ratios = []
     own = rows.filter(method=BEST, score=SCORE)
     other = {name: rows.filter(method=name, score=SCORE) for name in ("central", "fed")}
@@ -100,29 +109,33 @@ def cells(rows: pl.DataFrame) -> str:
         size, coverage = block["set_size"].mean(), block["coverage"].mean()
         target = gen[str(graph), int(clients), round(1 - alpha, 2)]  # type: ignore[call-overload]
         central = size / other["central"].filter(**here)["set_size"].mean()
-        worst = block["min_client_coverage"].mean()
-        plain = other["fed"].filter(**here)["min_client_coverage"].mean()
-        fed = other["fed"].filter(**here)["set_size"].mean()
+        fed = other["fed"].filter(**here)
+        worst, plain = block["min_client_coverage"], fed["min_client_coverage"]
+        difference, half = paired(worst - plain)
         ratios.append(central)
         counts["low"] += size <= 0.75 * target
         counts["above"] += size > target
         counts["outside"] += not block["inside"].all()
-        counts["worse"] += worst < plain
+        counts["lower"] += difference < 0
+        counts["surely lower"] += difference < -half
+        counts["surely higher"] += difference > half
         lines.append(
             f"| {graph} | {clients} | {1 - alpha:.2f} | {size:.2f} ± {block['set_size'].std():.2f} "
-            f"| {coverage:.3f} | {target:.2f} | {size / target:.0%} | {fed:.2f} | {central:.2f} "
-            f"| {worst:.3f} | {plain:.3f} |"
+            f"| {coverage:.3f} | {target:.2f} | {size / target:.0%} "
+            f"| {fed['set_size'].mean():.2f} | {central:.2f} "
+            f"| {worst.mean():.3f} | {plain.mean():.3f} | {difference:+.3f} ± {half:.3f} |"
         )
     head = (
         f"| graph | K | level | {BEST} | covers | published Gen | of it | fed | to central "
-        "| worst client | fed's worst |\n|---|" + "--:|" * 10
+        "| worst client | fed's worst | difference |\n|---|" + "--:|" * 11
     )
     total = len(lines)
     summary = (
         f"At most 75 % of the published Gen in {counts['low']} of {total} cells, above it in "
         f"{counts['above']}. Coverage outside its band in {counts['outside']}. To central: mean "
         f"{sum(ratios) / total:.3f}, largest {max(ratios):.2f}. The worst client covers less than "
-        f"fed's in {counts['worse']}."
+        f"fed's in {counts['lower']}, surely (95 %) in {counts['surely lower']}; surely more in "
+        f"{counts['surely higher']}."
     )
     return "\n".join([head, *lines, "", summary])
 
