@@ -1,7 +1,7 @@
 """From one repetition's logits to its rows: temperature, scores, quantiles, sets, metrics.
 
-Nothing that shapes a score sees a calibration or test label (design, rule 5.3): temperature and
-RAPS's constants come from validation nodes.
+Nothing that shapes a score sees a calibration or test label (design, rule 5.3): temperature,
+RAPS's constants and the weights of graph scores come from validation nodes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ r"""A convex combination of models, its weights chosen on validation nodes.
 The weights come from a grid on the simplex. Every client sends the summed loss of each grid point
 over its validation nodes; the server returns the federation's mean. A client then takes the point
 with the lowest sum of its own loss and ``shrinkage`` times that mean: with few validation nodes it
-follows the federation, with many itself. No label and no probability leaves a client.
+follows the federation, with many itself. Sums alone leave a client; what they give away where a
+client has few validation nodes is in ``docs/privacy.md``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ Probs = NDArray[np.float64]
 
 
 def simplex(models: int, steps: int = STEPS) -> Probs:
-    """All weight vectors that are multiples of 1/steps, equal weights' neighbours not favoured.
+    """All weight vectors that are multiples of 1/steps, points x models.
 
-    Points x models; the first point gives all weight to the first model, and among equally good
-    points the first is taken.
+    The first point gives all weight to the first model: among equally good points the first is
+    taken.
     """
     bars = combinations(range(steps + models - 1), models - 1)
     edges = np.array([(-1, *bar, steps + models - 1) for bar in bars])

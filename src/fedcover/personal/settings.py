@@ -10,12 +10,12 @@ from typing import Any
 from fedcover.errors import UsageError
 from fedcover.federation import Prior
 
-MAX_STRENGTH = 10.0  # of the prior: 20 nodes without a label give it e^-30 then, still a number
+MAX_STRENGTH = 10.0  # of the prior: a label that 100 nodes lack gets about e^-50, still a number
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalSettings:
-    """How a client makes the shared model its own; all of it is chosen by validation nodes.
+    """How a client makes the shared model its own.
 
     ``shrinkage`` is worth so many validation nodes of the whole federation beside a client's own
     when it chooses its weights of the mixture; infinite: all clients take the same weights.
