@@ -22,6 +22,12 @@ from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess
 
 CASES = {"cora": (10, 5), "citeseer": (10, 5), "pubmed": (10, 3), "computers": (10, 3)}
+MODELS = {  # a recipe, and which of its models
+    "fed": ("fed", "shared"),
+    "prior": ("fed+prior", "shared"),
+    "tuned": ("fed+prior+mix", "tuned"),
+    "local": ("fed+prior+mix", "local"),
+}
 
 
 def measure(graph: str, clients: int, repeats: int, scale: int) -> dict[str, float]:
@@ -29,19 +35,14 @@ def measure(graph: str, clients: int, repeats: int, scale: int) -> dict[str, flo
     data, config, engine = fedcover.load(graph), fedcover.Config(clients=clients), InProcess()
     config = settled(config, data)
     federations = [cut(prepare(data, config, 0)).federation]
-    plain, prior = (
-        plan_of(config, len(data.label_names), recipe_of(m)) for m in ("fed", "fed+prior")
-    )
-    personal = config.personal
-    tuned = replace(
-        prior, average=False, rounds=personal.tune_rounds, local_epochs=personal.tune_epochs
-    )
-    local = replace(plain, average=False, rounds=personal.local_rounds)
-    plans = {
-        kind: replace(plan, rounds=max(plan.rounds // scale, 1))
-        for kind, plan in {"fed": plain, "prior": prior, "tuned": tuned, "local": local}.items()
+    whole = {
+        kind: plan_of(config, len(data.label_names), recipe_of(name), model)
+        for kind, (name, model) in MODELS.items()
     }
-    start = [engine.train(federations, replace(plain, rounds=1))[0].weights[0]]
+    plans = {
+        kind: replace(plan, rounds=max(plan.rounds // scale, 1)) for kind, plan in whole.items()
+    }
+    start = [engine.train(federations, replace(plans["fed"], rounds=1))[0].weights[0]]
     seconds: dict[str, list[float]] = {kind: [] for kind in plans}
     for _ in range(repeats):
         for kind, plan in plans.items():

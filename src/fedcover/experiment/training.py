@@ -111,16 +111,7 @@ class Trainer:
         return self._prepared[key]
 
     def _plan(self, recipe: Recipe, kind: str) -> Plan:
-        personal = self._config.personal
-        plan = plan_of(self._config, self._classes, recipe)
-        if kind == "tuned":
-            rounds, epochs = personal.tune_rounds, personal.tune_epochs
-            return replace(plan, average=False, rounds=rounds, local_epochs=epochs)
-        if kind == "correction":
-            return correction.correction_plan(plan, personal)
-        if kind == "local":  # it learns its own label mix by itself
-            return replace(plan, average=False, rounds=personal.local_rounds, prior=None)
-        return plan
+        return plan_of(self._config, self._classes, recipe, kind)
 
     def _train(self, recipe: Recipe, kind: str) -> _Model:
         key = (recipe.shared, kind)
@@ -205,10 +196,10 @@ class Trainer:
         return np.log(np.maximum(mixed, mixture.TINY)).astype(np.float32), weights.tolist()
 
 
-def plan_of(config: Config, classes: int, recipe: Recipe) -> Plan:
-    """How a recipe's shared models are trained."""
-    method = recipe.method
-    return Plan(
+def plan_of(config: Config, classes: int, recipe: Recipe, kind: str = "shared") -> Plan:
+    """How a recipe's models of this kind (see ``KINDS``) are trained."""
+    method, personal = recipe.method, config.personal
+    plan = Plan(
         model=method.model or config.model,
         classes=classes,
         hidden=config.hidden,
@@ -218,10 +209,18 @@ def plan_of(config: Config, classes: int, recipe: Recipe) -> Plan:
         local_epochs=config.local_epochs,
         batch_size=config.batch_size or None,
         average=method.average,
-        prior=config.personal.prior if recipe.prior else None,
-        prox=config.personal.prox if recipe.prox else 0.0,
+        prior=personal.prior if recipe.prior else None,
+        prox=personal.prox if recipe.prox else 0.0,
         unit_features=bool(config.unit_features),
     )
+    if kind == "tuned":
+        rounds, epochs = personal.tune_rounds, personal.tune_epochs
+        return replace(plan, average=False, rounds=rounds, local_epochs=epochs)
+    if kind == "correction":
+        return correction.correction_plan(plan, personal)
+    if kind == "local":  # it learns its own label mix by itself
+        return replace(plan, average=False, rounds=personal.local_rounds, prior=None)
+    return plan
 
 
 def _uncorrected(recipe: Recipe) -> str:
