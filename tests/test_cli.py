@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from fedcover import __version__, cli
+from fedcover.experiment.recipes import BEST
 
 QUICK = ["--clients", "2", "--seeds", "2", "--rounds", "3", "--hidden", "4", "--resplits", "5"]
 FILES = ["groups.csv", "ledger.parquet", "results.csv", "run.json", "sets.parquet"]
@@ -85,13 +86,19 @@ def test_run_writes_the_folder_and_shows_a_table(fedcover, here):
     assert listing(here / "deep/result") == FILES
     assert listing(here / "deep") == ["result"]
     assert "own, 2 clients, gcn" in out
-    for word in ("aps", "raps", "lac", "exact", "loc", "fed", "central", "0.95", "0.9", "0.8"):
-        assert f" {word} " in out
+    for word in ("lac", "exact", "loc", "fed", BEST, "central", "0.95", "0.9", "0.8"):
+        assert word in out.split()
     assert "mean over seeds and 5 calibration/test re-splits" in out
     assert "deep/result: results.csv, groups.csv, sets.parquet, ledger.parquet, run.json" in out
+    mixed = [
+        "train fed+prox+prior: 3 of 3",
+        "tuned fed+prox+prior: 30 of 30",
+        "local fed: 40 of 40",
+    ]
     stages = ["partition: 2 of 2"]
-    for method in ("loc", "fed", "central"):
-        stages += [f"train {method}: 3 of 3", f"calibrate {method}: 2 of 2"]
+    for method in ("loc", "fed", BEST, "central"):
+        stages += mixed if method == BEST else [f"train {method}: 3 of 3"]
+        stages.append(f"calibrate {method}: 2 of 2")
     assert [line for line in err.splitlines() if "note" not in line] == stages
 
 
@@ -135,7 +142,7 @@ def test_the_same_command_gives_the_same_bytes_but_for_the_seconds(fedcover, her
         return [line.rpartition(b",")[0] for line in lines]
 
     first, second = results("first"), results("second")
-    assert len(first) == 1 + 3 * 3 * 3 * 3 * 2
+    assert len(first) == 1 + 4 * 1 * 3 * 3 * 2
     assert first == second
 
 
@@ -444,7 +451,10 @@ BAD_USAGE = {
     "quantile": ("run own --quantiles mean", "quantiles has 'mean'; it must be one of exact"),
     "partition": ("run own --partition kmeans", "partition has 'kmeans'; it must be one of"),
     "model": ("run own --model gat", "model has 'gat'; it must be one of gcn, "),
-    "preset": ("run own --preset papre", "preset is 'papre'; it must be one of default, paper."),
+    "preset": (
+        "run own --preset papre",
+        "preset is 'papre'; it must be one of default, plain, paper.",
+    ),
     "rounds 0": ("run own --rounds 0", "rounds is 0; it must be a whole number of 1 or more."),
     "epochs 0": ("run own --local-epochs 0", "local_epochs is 0; it must be a whole number of 1"),
     "hidden 0": ("run own --hidden 0", "hidden is 0; it must be a whole number of 1 or more."),
