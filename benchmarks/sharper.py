@@ -54,14 +54,15 @@ RUNS = (  # not every method needs every score
     (("fed",), ("aps-det", "aps")),
     ((BEST,), ("dlac", "slac", "aps", "daps", "snaps")),
 )
+CELLS_ALONE = ((("fed", BEST, "central"), (SCORE,)),)
 CELL = ["dataset", "clients", "alpha"]
 
 
-def measure(graph: str, clients: int, seeds: int) -> pl.DataFrame:
+def measure(graph: str, clients: int, seeds: int, cells_alone: bool) -> pl.DataFrame:
     """One row a seed, method, score and level, with the cell's verdict on coverage."""
     began = time.perf_counter()
     loaded, parts = fedcover.load(graph), []
-    for methods, scores in RUNS:
+    for methods, scores in CELLS_ALONE if cells_alone else RUNS:
         config = fedcover.Config(clients=clients, methods=methods, scores=scores, seeds=seeds)
         finished = fedcover.run(loaded, config)
         n = finished.results["n_calibration"][0]
@@ -183,13 +184,14 @@ def main() -> None:
     options.add_argument("--clients", default=",".join(map(str, CLIENTS)))
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--cells", action="store_true", help="only the cells, not the parts")
     options.add_argument("--again", action="store_true")
     chosen = options.parse_args()
     if not chosen.again:
         done: list[pl.DataFrame] = []
         for graph in chosen.graphs.split(","):
             for clients in map(int, chosen.clients.split(",")):
-                done.append(measure(graph, clients, chosen.seeds))
+                done.append(measure(graph, clients, chosen.seeds, chosen.cells))
                 pl.concat(done).write_csv(chosen.out)
     rows = pl.read_csv(chosen.out)
     print(f"{cells(rows)}\n\n{parts(rows)}")

@@ -92,10 +92,16 @@ def test_averaged_is_the_plain_mean_over_clients_with_nodes():
 
 
 def test_temperature_stays_within_its_limits():
-    confident_and_right = ([[5.0, 0.0], [0.0, 5.0]], [0, 1])
     confident_and_wrong = ([[5.0, 0.0], [0.0, 5.0]], [1, 0])
-    assert fit_temperature(*confident_and_right) == pytest.approx(0.05)
     assert fit_temperature(*confident_and_wrong) == pytest.approx(20.0)
+
+
+def test_where_every_node_is_right_no_temperature_is_too_small_and_one_is_kept():
+    """The likelihood grows without end as T falls: probabilities of 1 would tie all scores."""
+    right, one_wrong = np.array([0, 1, 0]), np.array([0, 1, 1])
+    logits = np.array([[5.0, 0.0], [0.0, 5.0], [2.0, 0.0]])
+    assert fit_temperature(logits, right) == 1.0
+    assert 1.0 < fit_temperature(logits, one_wrong) < 20.0
 
 
 @pytest.mark.parametrize(

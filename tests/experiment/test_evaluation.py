@@ -197,7 +197,8 @@ def test_sets_are_nested_in_alpha(toy, logits):
 def test_the_ledger_hears_counts_and_temperatures_only(toy, logits):
     ledger = Ledger()
     judge(toy, scores=("raps",), temperature="pooled").evaluate(logits, ledger)
-    assert {entry.kind for entry in ledger} == {"temperature", "raps constants", "quantile"}
+    kinds = {"temperature", "fitted temperature", "raps constants", "quantile"}
+    assert {entry.kind for entry in ledger} == kinds
     quantile = [e for e in ledger if e.kind == "quantile" and e.direction == "up"]
     assert [(e.client, e.round, e.shape) for e in quantile] == [
         (k, r, (256,)) for r in range(4) for k in range(3)

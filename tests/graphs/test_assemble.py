@@ -81,6 +81,7 @@ def test_induced_keeps_sparse_features(make_graph):
         ([[-1, 0, 0], [0, 1, 0]], False),  # no word occurs minus once
         ([[1, 1, 0], [0, 1, 0]], False),  # half of all words in every text
         ([[0, 0, 0], [0, 0, 0]], True),
+        ([[1, 0, 0, 67], [0, 1, 0, 0], [0, 0, 1, 0]], False),  # an age among indicators
     ],
 )
 def test_features_that_look_like_words(rows, words, dense):

@@ -50,8 +50,9 @@ def pooled_client(local: ValidationNodes, query: Message) -> Message:
 def pooled_server() -> Server[float]:
     """Find the T that minimises the summed loss, in four rounds of 33 points.
 
-    T stays within 0.05 … 20; where the loss is flat (no validation node anywhere, or logits that
-    do not differ) nothing speaks against T = 1.
+    T stays within 0.05 … 20. It is 1 where the loss is flat (no validation node anywhere, or logits
+    that do not differ), and where it falls all the way to T = 0.05: then all validation nodes are
+    classified right, and no T is too small for them.
     """
     low, high = np.log(1.0 / MAX_TEMPERATURE), np.log(1.0 / MIN_TEMPERATURE)
     for _ in range(_ROUNDS):
@@ -62,8 +63,8 @@ def pooled_server() -> Server[float]:
             return 1.0
         if slopes[0] >= 0.0:
             return _temperature(low)
-        if slopes[-1] <= 0.0:
-            return _temperature(high)
+        if slopes[-1] <= 0.0:  # every node is classified right: the likelihood has no maximum
+            return 1.0
         right = int(np.argmax(slopes >= 0.0))
         low, high = log_beta[right - 1], log_beta[right]
         left_slope, right_slope = slopes[right - 1], slopes[right]

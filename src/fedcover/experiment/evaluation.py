@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from fedcover import conformal
 from fedcover.conformal.checks import check_shares
-from fedcover.conformal.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE
+from fedcover.conformal.temperature import MAX_TEMPERATURE
+from fedcover.experiment import temperature
 from fedcover.experiment.config import Config
 from fedcover.experiment.frames import sets_frame
 from fedcover.experiment.graph_scores import Neighbourhoods
@@ -97,8 +98,10 @@ class Judge:
         ``parts`` are the graphs that graph-aware scores may look at; None: every client's own.
         """
         outcome = Evaluation(notes=self._notes())
-        outcome.temperature = self._temperature(logits, ledger)
-        if np.isclose(outcome.temperature, (MIN_TEMPERATURE, MAX_TEMPERATURE)).any():
+        outcome.temperature = temperature.fit(
+            self.config.temperature, logits, self.repetition, self.engine, ledger
+        )
+        if np.isclose(outcome.temperature, MAX_TEMPERATURE):
             outcome.notes.append(
                 f"the temperature stopped at its bound, {outcome.temperature:g}: the logits are "
                 "far from probabilities; are the features scaled?"
@@ -182,22 +185,6 @@ class Judge:
             self.repetition.by_client(Role.VALID, a) for a in (arrays[0], self.y, *arrays[1:])
         ]
         return list(zip(*columns, strict=True))
-
-    def _temperature(self, logits: NDArray[np.float32], ledger: Ledger) -> float:
-        pairs = {
-            "pooled": (conformal.pooled_server, conformal.pooled_client),
-            "averaged": (conformal.averaged_server, conformal.averaged_client),
-        }
-        if self.config.temperature == "none":
-            return 1.0
-        server, client = pairs[self.config.temperature]
-        return self.engine.ask(
-            server(),
-            client,
-            self._validation(logits),
-            kind="temperature",
-            on_message=ledger.listener(),
-        )
 
     def _judge(
         self,

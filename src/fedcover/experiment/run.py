@@ -86,7 +86,7 @@ def run(
         for done, (judge, outcome) in enumerate(zip(judges, trainer.outcomes(recipe), strict=True)):
             report(f"calibrate {name}", done, config.seeds)
             evaluation = judge.evaluate(outcome.logits, outcome.ledger, outcome.prepared.parts)
-            _announce(outcome, config, evaluation)
+            _announce(outcome, evaluation)
             book.enter(recipe, judge.repetition, outcome, evaluation)
         report(f"calibrate {name}", config.seeds, config.seeds)
         clock.stop(f"calibrate {name}")
@@ -116,11 +116,9 @@ def settled(config: Config, graph: Data) -> Config:
     return replace(config, unit_features=bag_of_words(feature_matrix(graph)))
 
 
-def _announce(outcome: Outcome, config: Config, evaluation: Evaluation) -> None:
+def _announce(outcome: Outcome, evaluation: Evaluation) -> None:
     """The server's conclusions, which clients need to make their sets (design, section 5)."""
     ledger, clients = outcome.ledger, len(outcome.prepared.parts)
-    if config.temperature != "none":
-        ledger.announce("fitted temperature", np.array([evaluation.temperature]), clients)
     if evaluation.raps:
         ledger.announce("chosen raps constants", np.array(evaluation.raps, np.float64), clients)
     q_hats = np.array([row["q_hat"] for row in evaluation.results], np.float32)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcover import conformal
+from fedcover.experiment import temperature
 from fedcover.experiment.config import Config
 from fedcover.experiment.methods import Prepared, Progress, Repetition, Setting
 from fedcover.experiment.recipes import Personal, Recipe
@@ -161,23 +162,10 @@ class Trainer:
         y, client = repetition.graph.y.numpy(), repetition.partition.client
         probs = []
         for name, own in zip(("shared", "tuned", "local"), logits, strict=True):
-            temperature = self._engine.ask(
-                conformal.pooled_server(),
-                conformal.pooled_client,
-                list(
-                    zip(
-                        repetition.by_client(Role.VALID, own),
-                        repetition.by_client(Role.VALID, y),
-                        strict=True,
-                    )
-                ),
-                kind=f"temperature, {name}",
-                on_message=ledger.listener(),
+            fitted = temperature.fit(
+                self._config.temperature, own, repetition, self._engine, ledger, f", {name}"
             )
-            ledger.announce(
-                f"fitted temperature, {name}", np.array([temperature]), repetition.partition.clients
-            )
-            probs.append(conformal.softmax(own, temperature))
+            probs.append(conformal.softmax(own, fitted))
         true = np.stack([p[np.arange(len(y)), y] for p in probs], axis=1)
         validation, grid = repetition.by_client(Role.VALID, true), mixture.simplex(len(probs))
         mean_losses = self._engine.ask(

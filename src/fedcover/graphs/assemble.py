@@ -21,6 +21,9 @@ SPARSE_BELOW = 0.1
 WORDS_BELOW = 0.5
 """Of words, a text has fewer than this share."""
 
+ONE_SCALE = 10.0
+"""How much larger than the usual feature the largest may be."""
+
 
 def assemble(
     x: sparse.csr_array | NDArray[np.floating],
@@ -124,7 +127,14 @@ def _features(x: sparse.csr_array | NDArray[np.floating]) -> torch.Tensor:
 
 
 def bag_of_words(x: sparse.csr_array | NDArray[np.floating]) -> bool:
-    """Whether features look like words of a text: none negative, and most of them zero."""
+    """Whether features look like words of a text: none negative, most zero, all of one scale.
+
+    An age among indicators is not of their scale, and would drown them in a row of length one.
+    """
     values: NDArray[np.floating] = np.asarray(x.data if sparse.issparse(x) else x)
     filled = np.count_nonzero(values) / max(x.shape[0] * x.shape[1], 1)
-    return bool(filled < WORDS_BELOW and (values >= 0).all())
+    if filled >= WORDS_BELOW or (values < 0).any():
+        return False
+    largest = x.max(axis=0).toarray().ravel() if sparse.issparse(x) else x.max(axis=0, initial=0)
+    largest = largest[largest > 0]
+    return len(largest) == 0 or bool(largest.max() <= ONE_SCALE * np.median(largest))
