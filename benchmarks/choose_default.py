@@ -79,6 +79,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "prior strength 1": personal(prior_strength=1.0),
     "common weights": personal(shrinkage=float("inf")),
     "features of length 1 and lr 0.03": {"unit_features": True, "lr": 0.03},
+    "the default: length 1; lr 0.03; smoothing 5": {
+        "unit_features": True,
+        "lr": 0.03,
+        "personal": PersonalSettings(),
+    },
 }
 
 

@@ -8,17 +8,15 @@ rule) with its coverage, the difference, and ours by the exact rule with its cov
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
-from pathlib import Path
 from typing import Any
 
 import polars as pl
+from published import published
 
 import fedcover
 from fedcover.experiment.summary import summarise
 
-PUBLISHED = Path(__file__).parent.parent / "paper" / "published" / "set_sizes.csv"
 GRAPHS = ("cora", "citeseer")
 CLIENTS = (3, 5, 10, 20)
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -34,17 +32,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def published() -> dict[tuple[str, int, float], float]:
-    with PUBLISHED.open() as file:
-        return {
-            (row["dataset"].lower(), int(row["clients"]), float(row["confidence"])): float(
-                row["set_size"]
-            )
-            for row in csv.DictReader(file)
-            if row["table"] == "main" and row["method"] == "fed"
-        }
-
-
 def measure(graph: Any, clients: int, **changes: Any) -> pl.DataFrame:
     """Set size and coverage of `fed` by quantile rule and level."""
     config = fedcover.Config.preset("paper", clients=clients, methods=("fed",), **changes)
@@ -53,7 +40,7 @@ def measure(graph: Any, clients: int, **changes: Any) -> pl.DataFrame:
 
 
 def cells() -> None:
-    sizes = published()
+    sizes = published("fed")
     print("| graph | K | level | published | averaging | covers | difference | exact | covers |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     within = []
@@ -80,7 +67,7 @@ def cells() -> None:
 
 
 def variants() -> None:
-    sizes, graph = published(), fedcover.load("cora")
+    sizes, graph = published("fed"), fedcover.load("cora")
     print("| | " + " | ".join(f"K = {k}" for k in CLIENTS) + " |")
     print("|---|" + "---|" * len(CLIENTS))
     for name, changes in VARIANTS.items():

@@ -7,18 +7,19 @@ with its error, and writes the rows of every seed to a CSV file. Needs FEDCOVER_
 for all on two cores.
 
     python benchmarks/sharper.py --out sharper.csv [--graphs cora,citeseer] [--clients 3,10]
-    python benchmarks/sharper.py --out sharper.csv --again       # the tables of a finished file
+    python benchmarks/sharper.py --again sharper.csv          # the tables of finished files
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
+from published import published
 from scipy.stats import t as student
 from validity import inside
 
@@ -26,12 +27,13 @@ import fedcover
 from fedcover.experiment.recipes import BEST
 from fedcover.experiment.summary import summarise
 
-PUBLISHED = Path(__file__).parent.parent / "paper" / "published" / "set_sizes.csv"
 GRAPHS = ("cora", "citeseer", "pubmed", "computers")
 CLIENTS = (3, 5, 10, 20)
 SCORE = "lac"
+PLAIN = "plain fed"  # FedAvg without any part or setting that was chosen here
 STEPS = (  # a method, a score, and what it is compared with
     ("fed", "aps-det", None),
+    ("fed", "lac", (PLAIN, "lac")),
     ("fed", "aps", ("fed", "aps-det")),
     ("fed", "lac", ("fed", "aps")),
     ("fed+prox", "lac", ("fed", "lac")),
@@ -49,46 +51,43 @@ STEPS = (  # a method, a score, and what it is compared with
     ("central", "lac", ("fed", "lac")),
 )
 METHODS = tuple(dict.fromkeys(step[0] for step in STEPS))
-RUNS = (  # not every method needs every score
-    (METHODS, (SCORE,)),
-    (("fed",), ("aps-det", "aps")),
-    ((BEST,), ("dlac", "slac", "aps", "daps", "snaps")),
-)
-CELLS_ALONE = ((("fed", BEST, "central"), (SCORE,)),)
+RUNS: dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = {
+    "plain": (("plain", ("fed",), (SCORE,)),),
+    "cells": (("default", ("fed", BEST, "central"), (SCORE,)),),
+    "parts": (  # not every method needs every score
+        ("default", METHODS, (SCORE,)),
+        ("default", ("fed",), ("aps-det", "aps")),
+        ("default", (BEST,), ("dlac", "slac", "aps", "daps", "snaps")),
+    ),
+}
+"""By name: preset, methods and scores of some runs."""
 CELL = ["dataset", "clients", "alpha"]
 
 
-def measure(graph: str, clients: int, seeds: int, cells_alone: bool) -> pl.DataFrame:
+def measure(graph: str, clients: int, seeds: int, runs: Sequence[str]) -> pl.DataFrame:
     """One row a seed, method, score and level, with the cell's verdict on coverage."""
     began = time.perf_counter()
     loaded, parts = fedcover.load(graph), []
-    for methods, scores in CELLS_ALONE if cells_alone else RUNS:
-        config = fedcover.Config(clients=clients, methods=methods, scores=scores, seeds=seeds)
+    for preset, methods, scores in [run for name in runs for run in RUNS[name]]:
+        config = fedcover.Config.preset(
+            preset, clients=clients, methods=methods, scores=scores, seeds=seeds
+        )
         finished = fedcover.run(loaded, config)
         n = finished.results["n_calibration"][0]
         cells = summarise(finished.results, finished.groups, config.resplits)
         verdicts = [inside(row, n, clients) for row in cells.iter_rows(named=True)]
         on = ["method", "score", "alpha"]
         verdict = cells.select(*on, pl.Series("inside", verdicts))
-        parts.append(finished.results.join(verdict, on=on, maintain_order="left"))
+        rows = finished.results.join(verdict, on=on, maintain_order="left")
+        if preset == "plain":
+            rows = rows.with_columns(pl.lit(PLAIN).alias("method"))
+        parts.append(rows)
     seconds = time.perf_counter() - began
     print(f"{graph}, K = {clients}: {seconds:.0f} s", file=sys.stderr, flush=True)
     return pl.concat(parts).select(
         *CELL, "method", "score", "seed", "set_size", "coverage", "inside", "empty_rate",
         "min_client_coverage", "class_coverage_gap", "accuracy", "train_seconds",
     )  # fmt: skip
-
-
-def published() -> dict[tuple[str, int, float], float]:
-    """The paper's Gen by graph, K and level."""
-    with PUBLISHED.open() as file:
-        return {
-            (row["dataset"].lower(), int(row["clients"]), float(row["confidence"])): float(
-                row["set_size"]
-            )
-            for row in csv.DictReader(file)
-            if row["table"] == "main" and row["method"] == "gen"
-        }
 
 
 def paired(differences: pl.Series) -> tuple[float, float]:
@@ -100,17 +99,17 @@ def paired(differences: pl.Series) -> tuple[float, float]:
 
 def cells(rows: pl.DataFrame) -> str:
     """The default's cells beside the published Gen, ``central`` and plain ``fed``."""
-    gen, lines = published(), []
+    gen, lines = published("gen"), []
     counts = dict.fromkeys(("low", "above", "outside", "lower", "surely lower", "surely higher"), 0)
     ratios = []
     own = rows.filter(method=BEST, score=SCORE)
-    other = {name: rows.filter(method=name, score=SCORE) for name in ("central", "fed")}
+    other = {name: rows.filter(method=name, score=SCORE) for name in ("central", PLAIN)}
     for (graph, clients, alpha), block in own.group_by(CELL, maintain_order=True):
         here = {"dataset": graph, "clients": clients, "alpha": alpha}
         size, coverage = block["set_size"].mean(), block["coverage"].mean()
         target = gen[str(graph), int(clients), round(1 - alpha, 2)]  # type: ignore[call-overload]
         central = size / other["central"].filter(**here)["set_size"].mean()
-        fed = other["fed"].filter(**here)
+        fed = other[PLAIN].filter(**here)
         worst, plain = block["min_client_coverage"], fed["min_client_coverage"]
         difference, half = paired(worst - plain)
         ratios.append(central)
@@ -127,7 +126,7 @@ def cells(rows: pl.DataFrame) -> str:
             f"| {worst.mean():.3f} | {plain.mean():.3f} | {difference:+.3f} ± {half:.3f} |"
         )
     head = (
-        f"| graph | K | level | {BEST} | covers | published Gen | of it | fed | to central "
+        f"| graph | K | level | {BEST} | covers | published Gen | of it | plain fed | to central "
         "| worst client | fed's worst | difference |\n|---|" + "--:|" * 11
     )
     total = len(lines)
@@ -150,6 +149,8 @@ def parts(rows: pl.DataFrame) -> str:
     ]
     for method, score, before in STEPS:
         own = rows.filter(method=method, score=score)
+        if own.is_empty():
+            continue
         covers = own["coverage"].mean() - (1 - own["alpha"]).mean()
         if before is None:
             empty = " | ".join("" for _ in GRAPHS)
@@ -178,23 +179,33 @@ def parts(rows: pl.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def tables(rows: pl.DataFrame) -> str:
+    """Both tables, as far as the rows reach."""
+    order = pl.col("dataset").replace_strict({g: i for i, g in enumerate(GRAPHS)})
+    rows = rows.unique(["method", "score", "seed", *CELL], maintain_order=True).sort(
+        order, "clients", "alpha", maintain_order=True
+    )
+    return f"{cells(rows)}\n\n{parts(rows)}"
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("--graphs", default=",".join(GRAPHS))
     options.add_argument("--clients", default=",".join(map(str, CLIENTS)))
     options.add_argument("--seeds", type=int, default=5)
-    options.add_argument("--out", type=Path, required=True)
-    options.add_argument("--cells", action="store_true", help="only the cells, not the parts")
-    options.add_argument("--again", action="store_true")
+    options.add_argument("--out", type=Path, default=Path("sharper.csv"))
+    options.add_argument("--runs", default="plain,parts", help="of plain, cells, parts")
+    options.add_argument("--again", type=Path, nargs="+", help="the tables of finished files")
     chosen = options.parse_args()
-    if not chosen.again:
+    if chosen.again:
+        print(tables(pl.concat([pl.read_csv(file) for file in chosen.again])))
+    else:
         done: list[pl.DataFrame] = []
         for graph in chosen.graphs.split(","):
             for clients in map(int, chosen.clients.split(",")):
-                done.append(measure(graph, clients, chosen.seeds, chosen.cells))
+                done.append(measure(graph, clients, chosen.seeds, chosen.runs.split(",")))
                 pl.concat(done).write_csv(chosen.out)
-    rows = pl.read_csv(chosen.out)
-    print(f"{cells(rows)}\n\n{parts(rows)}")
+        print(tables(pl.concat(done)))
 
 
 if __name__ == "__main__":
