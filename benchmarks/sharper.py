@@ -185,7 +185,8 @@ def tables(rows: pl.DataFrame) -> str:
     rows = rows.unique(["method", "score", "seed", *CELL], maintain_order=True).sort(
         order, "clients", "alpha", maintain_order=True
     )
-    return f"{cells(rows)}\n\n{parts(rows)}"
+    whole = set(rows["method"]) >= {BEST, "central", PLAIN}
+    return f"{cells(rows)}\n\n{parts(rows)}" if whole else parts(rows)
 
 
 def main() -> None:

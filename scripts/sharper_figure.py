@@ -24,7 +24,7 @@ GRAPHS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed", "computers
 ALPHA = 0.1
 LINES = {  # method, score: colour, name
     ("fed", "aps-det"): ("#c4472f", "FedAvg, deterministic APS"),
-    ("fed", "lac"): ("#d9a441", "FedAvg, LAC"),
+    ("plain fed", "lac"): ("#d9a441", "FedAvg, LAC"),
     ("fed+prox+prior+mix", "lac"): ("#1a7f5a", "+prox +prior +mix, LAC (the default)"),
     ("central", "lac"): ("#2f5fc4", "one owner of all edges, LAC"),
 }
