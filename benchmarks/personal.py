@@ -32,7 +32,10 @@ MODELS = {  # a recipe, and which of its models
 
 
 def measure(graph: str, clients: int, repeats: int, scale: int) -> dict[str, float]:
-    """Median seconds of ``fed``, and of each kind's ratio to it; ``scale`` divides all numbers of rounds alike."""
+    """Median seconds of ``fed``, and of each kind's ratio to it.
+
+    ``scale`` divides all numbers of rounds alike.
+    """
     data, config, engine = fedcover.load(graph), fedcover.Config(clients=clients), InProcess()
     config = settled(config, data)
     federations = [cut(prepare(data, config, 0)).federation]
