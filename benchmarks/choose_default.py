@@ -159,20 +159,21 @@ def relative(rows: pl.DataFrame) -> pl.DataFrame:
             (pl.col("variance").sum().sqrt() / pl.len()).alias("error"),
         )
     )
-    return by_graph.join(overall, on=recipe).sort("relative")
+    covers = rows.group_by(recipe).agg((pl.col("coverage") + pl.col("alpha") - 1).mean())
+    return by_graph.join(overall, on=recipe).join(covers, on=recipe).sort("relative")
 
 
 def markdown(table: pl.DataFrame) -> str:
     graphs = [g for g in GRAPHS if g in table.columns]
     lines = [
-        "| settings | method | score | " + " | ".join(graphs) + " | all | ± |",
-        "|---" * (len(graphs) + 5) + "|",
+        "| settings | method | score | " + " | ".join(graphs) + " | all | ± | coverage |",
+        "|---" * (len(graphs) + 6) + "|",
     ]
     for row in table.iter_rows(named=True):
         sizes = " | ".join(f"{row[g]:.3f}" for g in graphs)
         lines.append(
             f"| {row['variant']} | {row['method']} | {row['score']} | {sizes} | "
-            f"**{row['relative']:.3f}** | {row['error'] or 0:.3f} |"
+            f"**{row['relative']:.3f}** | {row['error'] or 0:.3f} | {row['coverage']:+.3f} |"
         )
     return "\n".join(lines)
 

@@ -16,6 +16,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from math import exp
 from pathlib import Path
 
 import polars as pl
@@ -107,8 +108,9 @@ def cells(rows: pl.DataFrame) -> str:
     for (graph, clients, alpha), block in own.group_by(CELL, maintain_order=True):
         here = {"dataset": graph, "clients": clients, "alpha": alpha}
         size, coverage = block["set_size"].mean(), block["coverage"].mean()
-        target = gen[str(graph), int(clients), round(1 - alpha, 2)]  # type: ignore[call-overload]
-        central = size / other["central"].filter(**here)["set_size"].mean()
+        target = gen[str(graph), int(clients), round(1 - alpha, 2)]
+        owner = other["central"].filter(**here)
+        central = size / owner["set_size"].mean()
         fed = other[PLAIN].filter(**here)
         worst, plain = block["min_client_coverage"], fed["min_client_coverage"]
         difference, half = paired(worst - plain)
@@ -122,12 +124,13 @@ def cells(rows: pl.DataFrame) -> str:
         lines.append(
             f"| {graph} | {clients} | {1 - alpha:.2f} | {size:.2f} ± {block['set_size'].std():.2f} "
             f"| {coverage:.3f} | {target:.2f} | {size / target:.0%} "
-            f"| {fed['set_size'].mean():.2f} | {central:.2f} "
+            f"| {fed['set_size'].mean():.2f} | {fed['coverage'].mean():.3f} "
+            f"| {central:.2f} | {owner['coverage'].mean():.3f} "
             f"| {worst.mean():.3f} | {plain.mean():.3f} | {difference:+.3f} ± {half:.3f} |"
         )
     head = (
-        f"| graph | K | level | {BEST} | covers | published Gen | of it | plain fed | to central "
-        "| worst client | fed's worst | difference |\n|---|" + "--:|" * 11
+        f"| graph | K | level | {BEST} | covers | published Gen | of it | plain fed | covers "
+        "| to central | it covers | worst client | fed's worst | difference |\n|---|" + "--:|" * 13
     )
     total = len(lines)
     summary = (
@@ -167,13 +170,12 @@ def parts(rows: pl.DataFrame) -> str:
         )
         by_graph = {str(graph): block["log"] for (graph,), block in logs.group_by(["dataset"])}
         means = " | ".join(
-            f"{float(pl.Series([by_graph[g].mean()]).exp()[0]):.3f}" if g in by_graph else ""
-            for g in GRAPHS
+            f"{exp(by_graph[g].mean()):.3f}" if g in by_graph else "" for g in GRAPHS
         )
         every = logs["log"]
         lines.append(
             f"| {method} | {score} | {before[0]} {before[1]} | {means} | "
-            f"**{float(pl.Series([every.mean()]).exp()[0]):.3f}** | "
+            f"**{exp(every.mean()):.3f}** | "
             f"{every.std() / len(every) ** 0.5:.3f} | {covers:+.3f} |"
         )
     return "\n".join(lines)

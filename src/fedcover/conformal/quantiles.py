@@ -138,7 +138,7 @@ def pooled_rank_server(alpha: float) -> Server[Threshold]:
     return Threshold(q_hat, n, clients, rank, _full_sets_note(alpha, n, clients, rank))
 
 
-def count_client(nodes: int, query: Message) -> Message:  # noqa: ARG001  (there is one question)
+def count_client(nodes: int, _query: Message) -> Message:
     """Tell how many nodes there are: test nodes, for the shares of :func:`mixture_server`."""
     return {"n": np.array([nodes])}
 

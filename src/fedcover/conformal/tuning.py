@@ -67,11 +67,7 @@ def raps_server(
     The threshold is the plain quantile, rank ⌈(1−α)N⌉, which exists however few the nodes are:
     sizes are compared here, nothing is promised. Without any validation node: the grid's first.
     """
-    constants = {
-        "nu": np.array([c.nu for c in grid]),
-        "k_reg": np.array([c.k_reg for c in grid]),
-    }
-    return grid[(yield from _fewest_labels(constants, len(grid), alpha))]
+    return grid[(yield from _fewest_labels(_columns(grid), len(grid), alpha))]
 
 
 def choose_raps(
@@ -104,11 +100,7 @@ def diffusion_server(
 
     ``DAPS_GRID`` for a score over neighbours alone, ``SNAPS_GRID`` for one with similar nodes too.
     """
-    constants = {
-        "neighbours": np.array([c.neighbours for c in grid]),
-        "similar": np.array([c.similar for c in grid]),
-    }
-    return grid[(yield from _fewest_labels(constants, len(grid), alpha))]
+    return grid[(yield from _fewest_labels(_columns(grid), len(grid), alpha))]
 
 
 def choose_diffusion(
@@ -119,6 +111,12 @@ def choose_diffusion(
 ) -> Diffusion:
     """Choose the weights on validation nodes held in one place."""
     return converse(diffusion_server(alpha, grid), diffusion_client, [(scores, labels)])
+
+
+def _columns(grid: Sequence[RapsConstants] | Sequence[Diffusion]) -> Message:
+    """The candidates as arrays under their constants' names."""
+    columns = zip(*grid, strict=True)
+    return {name: np.array(column) for name, column in zip(grid[0]._fields, columns, strict=True)}
 
 
 def _answer(candidates: Iterable[Scores], labels: ArrayLike, query: Message) -> Message:
