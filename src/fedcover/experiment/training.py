@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcover import conformal
-from fedcover.experiment import temperature
+from fedcover.experiment import mixing
 from fedcover.experiment.config import Config
 from fedcover.experiment.methods import Prepared, Progress, Repetition, Setting
 from fedcover.experiment.recipes import Personal, Recipe
 from fedcover.federation import Engine, Plan, Trained
 from fedcover.federation.ledger import Ledger
-from fedcover.graphs.splits import Role
-from fedcover.personal import correction, mixture
+from fedcover.personal import correction
 
 Logits = NDArray[np.float32]
 
@@ -95,7 +93,9 @@ class Trainer:
             logits = [model.logits[seed] for model in models.values()]
             final = logits[-1]
             if recipe.personal == "mix":
-                final, chosen["mixture"] = self._mix(self._repetitions[seed], logits, ledger)
+                final, chosen["mixture"] = mixing.mix(
+                    self._repetitions[seed], logits, self._config, self._engine, ledger
+                )
             seconds = sum(trained.seconds for trained in own.values())
             outcomes.append(Outcome(final, one, ledger, chosen, seconds))
         return outcomes
@@ -150,38 +150,6 @@ class Trainer:
             trained.weights[0], clients, plan.rounds, plan.average, purpose=purpose
         )
         ledger.announce(f"best round{purpose}", np.array([trained.best_round]), clients)
-
-    def _mix(
-        self, repetition: Repetition, logits: Sequence[Logits], ledger: Ledger
-    ) -> tuple[Logits, list[list[float]]]:
-        """The logarithm of the mixed probabilities, and each client's weights.
-
-        Every model is brought to its own temperature first, so that a weight is not spent on
-        correcting confidence.
-        """
-        y, client = repetition.graph.y.numpy(), repetition.partition.client
-        probs = []
-        for name, own in zip(("shared", "tuned", "local"), logits, strict=True):
-            fitted = temperature.fit(
-                self._config.temperature, own, repetition, self._engine, ledger, f", {name}"
-            )
-            probs.append(conformal.softmax(own, fitted))
-        true = np.stack([p[np.arange(len(y)), y] for p in probs], axis=1)
-        validation, grid = repetition.by_client(Role.VALID, true), mixture.simplex(len(probs))
-        mean_losses = self._engine.ask(
-            mixture.mixture_server(),
-            mixture.mixture_client(grid),
-            validation,
-            kind="mixture losses",
-            on_message=ledger.listener(),
-        )
-        ledger.announce("mean mixture losses", mean_losses, repetition.partition.clients)
-        shrinkage = self._config.personal.shrinkage
-        weights = np.stack(
-            [mixture.choose_weights(own, mean_losses, grid, shrinkage) for own in validation]
-        )
-        mixed = mixture.mixed(probs, weights[client])
-        return np.log(np.maximum(mixed, mixture.TINY)).astype(np.float32), weights.tolist()
 
 
 def plan_of(config: Config, classes: int, recipe: Recipe, kind: str = "shared") -> Plan:

@@ -1,0 +1,54 @@
+"""The recipe part ``+mix``: three models' logits in, those of their mixture out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcover import conformal
+from fedcover.experiment import temperature
+from fedcover.experiment.config import Config
+from fedcover.experiment.methods import Repetition
+from fedcover.federation import Engine
+from fedcover.federation.ledger import Ledger
+from fedcover.graphs.splits import Role
+from fedcover.personal import mixture
+
+
+def mix(
+    repetition: Repetition,
+    logits: Sequence[NDArray[np.float32]],
+    config: Config,
+    engine: Engine,
+    ledger: Ledger,
+) -> tuple[NDArray[np.float32], list[list[float]]]:
+    """The logarithm of the mixed probabilities of all nodes, and each client's weights.
+
+    ``logits`` are those of the shared, the tuned and the local models.
+
+    Every model is brought to its own temperature first, so that a weight is not spent on
+    correcting confidence.
+    """
+    y, client = repetition.graph.y.numpy(), repetition.partition.client
+    probs = []
+    for name, own in zip(("shared", "tuned", "local"), logits, strict=True):
+        fitted = temperature.fit(config.temperature, own, repetition, engine, ledger, f", {name}")
+        probs.append(conformal.softmax(own, fitted))
+    true = np.stack([p[np.arange(len(y)), y] for p in probs], axis=1)
+    validation, grid = repetition.by_client(Role.VALID, true), mixture.simplex(len(probs))
+    mean_losses = engine.ask(
+        mixture.mixture_server(),
+        mixture.mixture_client(grid),
+        validation,
+        kind="mixture losses",
+        on_message=ledger.listener(),
+    )
+    ledger.announce("mean mixture losses", mean_losses, repetition.partition.clients)
+    shrinkage = config.personal.shrinkage
+    weights = np.stack(
+        [mixture.choose_weights(own, mean_losses, grid, shrinkage) for own in validation]
+    )
+    mixed = mixture.mixed(probs, weights[client])
+    return np.log(np.maximum(mixed, mixture.TINY)).astype(np.float32), weights.tolist()
