@@ -151,6 +151,9 @@ def run(
         str, typer.Option(help="default, plain (FedAvg and no more) or paper (as published).")
     ] = "default",
     rounds: Annotated[int | None, _number("R", "Rounds of averaging.")] = None,
+    patience: Annotated[
+        int | None, _number("N", "Stop after so many rounds without a lower validation loss.")
+    ] = None,
     local_epochs: Annotated[int | None, _number("E", "Epochs at a client in each round.")] = None,
     batch_size: Annotated[
         int | None, _number("B", "Training nodes a step; 0 for all at once.")
@@ -223,6 +226,7 @@ def run(
         seeds=seeds,
         first_seed=first_seed,
         rounds=rounds,
+        patience=patience,
         local_epochs=local_epochs,
         batch_size=batch_size,
         hidden=hidden,

@@ -149,6 +149,7 @@ def test_the_paper_preset_is_the_papers_setting():
         "quantiles": ("average",),
         "temperature": "averaged",
         "batch_size": 32,
+        "patience": 10,
         "lr": 0.01,
         "unit_features": False,
     }

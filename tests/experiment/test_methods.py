@@ -155,7 +155,7 @@ def test_logits_return_to_the_graphs_order_without_the_generated_nodes(repetitio
     for part, client in zip(prepared.parts, prepared.federation.clients, strict=True):
         numbers = np.concatenate([part.nodes, np.full(client.generated, 999)])
         rows.append(np.stack([numbers, numbers + 0.5], axis=1).astype(np.float32))
-    logits = prepared.logits(Trained([], rows, np.zeros(1), 0, 0.0))
+    logits = prepared.logits(Trained([], rows, np.zeros(1), 0, 1, 0.0))
     assert logits[:, 0].tolist() == list(range(120))
     assert (logits[:, 1] - logits[:, 0] == 0.5).all()
 

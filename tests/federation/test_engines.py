@@ -248,6 +248,22 @@ def test_dropout_changes_training_and_the_seed_repeats_it(make_federation):
     assert largest_difference(first, without) > 1e-3
 
 
+@pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
+def test_a_federation_out_of_patience_ends_whatever_the_others_do(make_federation, average):
+    federations = [make_federation(3, seed=seed) for seed in range(4)]
+    plan = replace(EXACT, rounds=40, patience=3, lr=0.003, average=average)
+    together = InProcess().train(federations, plan)
+    full = Reference().train(federations, replace(plan, patience=None))
+    for federation, ours, whole in zip(federations, together, full, strict=True):
+        (alone,) = Reference().train([federation], plan)
+        assert ours.rounds == alone.rounds == len(ours.valid_loss)
+        assert ours.best_round == alone.best_round
+        assert largest_difference(ours, alone) < 1e-9
+        np.testing.assert_allclose(ours.valid_loss, whole.valid_loss[: ours.rounds], rtol=1e-9)
+        assert ours.rounds == min(ours.best_round + 1 + plan.patience, plan.rounds)
+    assert len({ours.rounds for ours in together}) > 1  # else the stack would decide for all
+
+
 def test_the_best_round_is_that_of_the_lowest_pooled_validation_loss(make_federation):
     federation = make_federation(10)
     plan = replace(EXACT, rounds=30, lr=0.1)
@@ -275,7 +291,7 @@ def test_training_that_diverges_is_said_in_a_sentence(make_federation, engine):
 
 def test_a_diverged_round_is_never_the_best():
     start = Parameters(*(torch.zeros(1) for _ in range(4)))
-    best = _Best(start, [torch.zeros(1, dtype=torch.int64)] * 4, np.array([True]))
+    best = _Best(start, [torch.zeros(1, dtype=torch.int64)] * 4, np.array([True]), None)
     for round_, loss in enumerate([3.0, 2.0, np.nan, np.nan]):
         best.update(np.array([loss]), Parameters(*(torch.full((1,), round_) for _ in range(4))))
     assert best.round.tolist() == [1]

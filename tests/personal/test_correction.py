@@ -45,7 +45,7 @@ def make_federation(seed=0, sizes=((40, 18), (30, 9), (9, 2), (12, 1))):
 def outputs(federation, logits_of):
     """What an engine would have returned for a base model with these logits."""
     logits = [logits_of(client) for client in federation.clients]
-    return Trained([], logits, np.array([2.0, 1.0]), 1, 0.0)
+    return Trained([], logits, np.array([2.0, 1.0]), 1, 2, 0.0)
 
 
 def misled(client):

@@ -56,12 +56,14 @@ def _grid(
 ) -> NDArray[np.float64]:
     """The validation loss of each seed (rows) and cell (columns) after a short training.
 
+    It takes all training nodes at a step, also where the training that follows takes batches: to
+    rank twenty graphs, many small steps on each would cost more than everything else.
     Shares that round to the same number of links give the same graphs, and so do two M of which
     merging left the same prototypes. Such graphs are trained once; a seed's ledger counts them
     once even if they are trained again for another seed's sake.
     """
     rounds = min(setting.config.gen.screening, setting.plan.rounds)
-    plan = replace(setting.plan, rounds=rounds)
+    plan = replace(setting.plan, rounds=rounds, batch_size=None)
     seen: dict[tuple[tuple[int, ...], ...], NDArray[np.float64]] = {}
     counted: list[set[tuple[int, ...]]] = [set() for _ in bare]
     columns = []
@@ -84,7 +86,7 @@ def _grid(
                     prepared.ledger.record_training(
                         model.weights[0],
                         len(model.weights),
-                        rounds,
+                        model.rounds,
                         average=True,
                         purpose=", choice of M and p",
                     )

@@ -55,6 +55,7 @@ class Config:
     seeds: int = 5
     first_seed: int = 0
     rounds: int = 100
+    patience: int | None = None  # rounds without a lower validation loss until it stops
     local_epochs: int = 3
     batch_size: int = 0  # training nodes a step; 0: all at once
     hidden: int = 64
@@ -86,9 +87,17 @@ class Config:
         object.__setattr__(self, "alphas", _levels(self.alphas))
         if self.clients is None and self.partition != "given":
             object.__setattr__(self, "clients", CLIENTS)
-        for name in ("clients", "seeds", "rounds", "local_epochs", "hidden", "resplits"):
+        for name in (
+            "clients",
+            "seeds",
+            "rounds",
+            "patience",
+            "local_epochs",
+            "hidden",
+            "resplits",
+        ):
             value = getattr(self, name)
-            if not (value is None and name == "clients"):
+            if not (value is None and name in ("clients", "patience")):
                 _whole(name, value, at_least=1)
         object.__setattr__(self, "mixture", _mixture(self))
         _whole("batch_size", self.batch_size, at_least=0)
@@ -171,7 +180,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "scores": ("aps", "raps", "lac"),
     },
     # The paper's section 5.1: deterministic APS, quantile averaging, averaged temperatures,
-    # batches of 32. It does not state the rounds.
+    # batches of 32. It does not state the rounds; patience ends what batches of 32 finish early.
     "paper": {
         **_PLAIN,
         "methods": ("loc", "fed", "gen"),
@@ -179,6 +188,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "quantiles": ("average",),
         "temperature": "averaged",
         "batch_size": 32,
+        "patience": 10,
         "gen": GenSettings(linking="global", link_weight=1.0),
     },
 }

@@ -88,7 +88,7 @@ class Trainer:
                 chosen["local_round"] = own["local"].best_round + 1
             if "correction" in own:
                 chosen["correction_rounds"] = own["correction"].best_round
-                if len(own["correction"].valid_loss) == 1:
+                if own["correction"].rounds == 0:
                     one = replace(one, notes=[*one.notes, _uncorrected(recipe)])
             logits = [model.logits[seed] for model in models.values()]
             final = logits[-1]
@@ -143,11 +143,11 @@ class Trainer:
 
     def _record(self, ledger: Ledger, recipe: Recipe, kind: str, trained: Trained) -> None:
         plan, clients = self._plan(recipe, kind), len(trained.weights)
-        if kind == "correction" and len(trained.valid_loss) == 1:  # no node to train it with
+        if kind == "correction" and trained.rounds == 0:  # no node to train it with
             return
         purpose = "" if kind in FIRST else f", {kind}"
         ledger.record_training(
-            trained.weights[0], clients, plan.rounds, plan.average, purpose=purpose
+            trained.weights[0], clients, trained.rounds, plan.average, purpose=purpose
         )
         ledger.announce(f"best round{purpose}", np.array([trained.best_round]), clients)
 
@@ -162,6 +162,7 @@ def plan_of(config: Config, classes: int, recipe: Recipe, kind: str = "shared") 
         dropout=config.dropout,
         lr=config.lr,
         rounds=config.rounds,
+        patience=config.patience,
         local_epochs=config.local_epochs,
         batch_size=config.batch_size or None,
         average=method.average,

@@ -82,6 +82,7 @@ class Plan:
     cross-entropy; a client without training nodes takes part with weight 0.
 
     With ``prior``, every client adds :func:`log_prior` to its logits, in training and after it.
+    With ``patience``, a federation ends after so many rounds without a lower validation loss.
     """
 
     model: str
@@ -91,6 +92,7 @@ class Plan:
     dropout: float = 0.5
     lr: float = 0.01
     rounds: int = 100
+    patience: int | None = None
     local_epochs: int = 3
     batch_size: int | None = None
     dtype: torch.dtype = torch.float32  # float64 for comparing engines without rounding
@@ -105,13 +107,14 @@ class Trained:
     """One federation's models at the round with the lowest pooled validation loss.
 
     ``best_round`` is an index into ``valid_loss``; if the training had a ``start``, the first entry
-    is that of the start itself.
+    is that of the start itself, which is no round of its own.
     """
 
     weights: list[Weights]  # by client; the same object for all when averaged
     logits: list[NDArray[np.float32]]  # by client, for all its nodes
     valid_loss: NDArray[np.float64]  # by round, pooled over the validation nodes
     best_round: int
+    rounds: int  # until it was out of patience
     seconds: float
 
 

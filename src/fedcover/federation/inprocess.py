@@ -45,7 +45,7 @@ class InProcess(Here):
                 return train_stack(stacks[0], plan, starts[0], on_round)
             with ThreadPoolExecutor(len(stacks)) as pool:
                 futures = [
-                    pool.submit(train_stack, stack, plan, begin, partial(rounds.done, k))
+                    pool.submit(_train_one, stack, plan, begin, partial(rounds.done, k))
                     for k, (stack, begin) in enumerate(zip(stacks, starts, strict=True))
                 ]
                 try:
@@ -56,6 +56,18 @@ class InProcess(Here):
                 except BaseException:  # Ctrl-C, or one stack failed: the others need not go on
                     rounds.stop()
                     raise
+
+
+def _train_one(
+    stack: Sequence[Federation],
+    plan: Plan,
+    begin: Sequence[Weights] | None,
+    done: OnRound,
+) -> list[Trained]:
+    """Train one of several stacks; one that ends early holds up no one's count of rounds."""
+    trained = train_stack(stack, plan, begin, done)
+    done(plan.rounds)
+    return trained
 
 
 def _raise_failures(futures: Sequence[Future[list[Trained]]]) -> None:
@@ -85,7 +97,7 @@ class _Rounds:
         with self._lock:
             self._done[stack] = rounds
             if min(self._done) > self._reported:
-                self._reported += 1
+                self._reported = min(self._done)
                 if self._on_round is not None:
                     self._on_round(self._reported)
 

@@ -51,6 +51,7 @@ def train_stack(
         shared if plan.average else local,
         averaging.federation_of_rows(shared=plan.average),
         validation.count > 0,
+        plan.patience,
     )
     if begin is not None:
         best.update(validation.losses(local), shared if plan.average else local)
@@ -62,6 +63,8 @@ def train_stack(
         best.update(validation.losses(local), shared if plan.average else local)
         if on_round is not None:
             on_round(round_ + 1)
+        if not best.waiting.any():
+            break
     if (best.round < 0).any():
         raise diverged()
     local = averaging.broadcast(best.kept) if plan.average else best.kept
@@ -77,9 +80,9 @@ def train_stack(
             weights = [averaging.weights(best.kept, f)] * len(places)
         else:
             weights = [averaging.client_weights(local, start, int(k)) for k in places]
-        history = np.array([losses[f] for losses in best.history])
-        mine = [by_client[k] for k in places]
-        results.append(Trained(weights, mine, history, int(best.round[f]), seconds))
+        history = np.array([losses[f] for losses in best.history[: best.entries[f]]])
+        mine, rounds = [by_client[k] for k in places], len(history) - (begin is not None)
+        results.append(Trained(weights, mine, history, int(best.round[f]), rounds, seconds))
     return results
 
 
@@ -189,21 +192,27 @@ class _Best:
         start: Parameters,
         federation_of_rows: list[Tensor],
         validated: NDArray[np.bool_],
+        patience: int | None,
     ) -> None:
         self._federation_of_rows = federation_of_rows
         self._validated = validated
+        self._patience = np.inf if patience is None else patience
         federations = len(validated)
         self.history: list[NDArray[np.float64]] = []
         self.round = np.full(federations, -1)
         self.loss = np.full(federations, np.inf)
+        self.waiting = np.ones(federations, dtype=bool)  # for a better round
+        self.entries = np.zeros(federations, dtype=np.int64)  # of the history, until then
         self.kept = start.clone()
 
     def update(self, losses: NDArray[np.float64], current: Parameters) -> None:
         """Keep what improved; without validation nodes the last round counts as best."""
-        better = (losses < self.loss) | ~self._validated
+        better = ((losses < self.loss) | ~self._validated) & self.waiting
         self.loss = np.where(better, losses, self.loss)
         self.round[better] = len(self.history)
         self.history.append(losses)
+        self.entries[self.waiting] = len(self.history)
+        self.waiting &= len(self.history) - 1 - self.round < self._patience
         if better.all():
             self.kept = current.clone()
         elif better.any():

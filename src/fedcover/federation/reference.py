@@ -168,12 +168,15 @@ def _train(
             best_loss, best_round = loss, len(history) - 1
         if on_round is not None:
             on_round(round_ + 1)
+        if plan.patience is not None and len(history) - 1 - best_round >= plan.patience:
+            break
     if best_round < 0:
         raise diverged()
     for site, weights in zip(sites, best, strict=True):
         load_weights(plan.model, site.module, weights)
     logits = [site.logits().numpy() for site in sites]
-    return Trained(best, logits, np.array(history), best_round, time.perf_counter() - began)
+    rounds, seconds = len(history) - (begin is not None), time.perf_counter() - began
+    return Trained(best, logits, np.array(history), best_round, rounds, seconds)
 
 
 def _weighted_sage(module: nn.Module, x: Tensor, edge_index: Tensor, weight: Tensor) -> Tensor:

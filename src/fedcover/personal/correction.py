@@ -129,4 +129,4 @@ def train_correction(
 
 def _kept(start: Weights, base: Trained) -> Trained:
     loss = base.valid_loss[base.best_round : base.best_round + 1]
-    return Trained([start] * len(base.logits), base.logits, loss, 0, 0.0)
+    return Trained([start] * len(base.logits), base.logits, loss, 0, 0, 0.0)
