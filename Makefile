@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run test bench validity lint format clean
+.PHONY: run test bench validity docs lint format clean
 
 run: $(VENV)/.run
 	$(BIN)/fedcover run cora --clients 10 --methods loc,fed,gen,fed+prox+prior+mix,central --seeds 5
@@ -21,6 +21,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The docs site into site/; any warning is an error.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # Speed, as ratios measured in one run (minutes).
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed.py
@@ -31,7 +35,7 @@ validity: $(VENV)/.dev
 	$(BIN)/python benchmarks/validity.py
 
 clean:
-	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) runs site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

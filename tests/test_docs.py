@@ -8,9 +8,15 @@ another language (``sh``, ``text``) are only shown.
 """
 
 import doctest
+import importlib.util
+import os
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import dataclass
+from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -24,7 +30,8 @@ from fedcover.experiment.recipes import PARTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-TEXTS = [*sorted(ROOT.glob("*.md")), *PAGES]
+REFERENCE = sorted((ROOT / "docs" / "api").glob("*.md"))  # made from docstrings, holds no code
+TEXTS = [*sorted(ROOT.glob("*.md")), *PAGES, *REFERENCE]
 
 FENCE = re.compile(r"^```(?P<words>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"[-+]?(\d[\d,]*\.?\d*|\.\d+)(e[-+]?\d+)?")
@@ -187,7 +194,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.name)
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: str(text.relative_to(ROOT)))
 def test_links_and_paths_lead_somewhere(text):
     content = FENCE.sub("", text.read_text(encoding="utf-8"))
     for target, anchor in LINK.findall(content):
@@ -197,3 +204,75 @@ def test_links_and_paths_lead_somewhere(text):
             assert anchor[1:] in anchors(file), f"{text.name} links to {target}{anchor}"
     for path in PATH.findall(content):
         assert (ROOT / path).exists(), f"{text.name} names {path}"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site as `make docs` builds it; what it warns about is an error."""
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed (the extra `docs`)")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+def test_the_site_is_built_and_every_page_is_in_its_navigation(site):
+    home = (site / "index.html").read_text(encoding="utf-8")
+    navigation = home.partition('class="md-sidebar md-sidebar--primary"')[2]
+    linked = set(re.findall(r'href="([^"#]*\.html)"', navigation.partition("md-content")[0]))
+    pages = {str(p.relative_to(ROOT / "docs").with_suffix(".html")) for p in [*PAGES, *REFERENCE]}
+    pages |= {"contributing.html", "changelog.html"}
+    assert linked == pages
+    assert all((site / page).is_file() for page in pages)
+
+
+class Loads(HTMLParser):
+    """What a browser fetches to show a page: scripts, images, style sheets; not links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.found += [values[name] or "" for name in ("src", "srcset", "data") if name in values]
+        if tag == "link" and values.get("rel") not in ("prev", "next", "canonical"):
+            self.found.append(values.get("href") or "")
+
+
+def loads(file: Path) -> list[str]:
+    text = file.read_text(encoding="utf-8")
+    styles = text if file.suffix == ".css" else "".join(re.findall(r"(?s)<style.*?</style>", text))
+    found = [
+        *re.findall(r"""url\(["']?([^"')]*)""", styles),
+        *re.findall(r"""@import ["']([^"']*)""", styles),
+    ]
+    if file.suffix == ".html":
+        page = Loads()
+        page.feed(text)
+        found += page.found
+    return [one for one in found if not one.startswith("data:")]
+
+
+def test_the_site_loads_nothing_from_the_network(site):
+    files = [*site.rglob("*.html"), *site.rglob("*.css")]
+    fetched = {(file, one) for file in files for one in loads(file)}
+    assert len(fetched) > len(files)  # style sheets, scripts, fonts
+    outside = {one for _, one in fetched if re.match(r"(\w+:)?//", one)}
+    assert not outside
+    for file, one in fetched:
+        path = re.split("[?#]", one)[0]  # 404.html counts from the site's root
+        place = site / path[1:] if path.startswith("/") else file.parent / path
+        assert place.exists(), f"{file.name} loads {one}"
+
+
+@pytest.mark.parametrize("name", ["conformal", "graphs", "experiment", "federation", "models"])
+def test_the_reference_has_every_public_name(site, name):
+    shown = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
+    module = import_module(f"fedcover.{name}")
+    ids = set(re.findall(r'id="(fedcover\.[\w.]+)"', shown))
+    names = {one.rpartition(".")[2] for one in ids if one.startswith(f"fedcover.{name}.")}
+    assert set(module.__all__) <= names, set(module.__all__) - names
