@@ -266,6 +266,19 @@ def run(
         print(f"\n{folder}: {files} ({seconds:.1f} s)")
 
 
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A folder that run wrote.")],
+) -> None:
+    """Write a run's page, report.html, again from its stored results.
+
+    Example: fedcover report runs/cora-10
+    """
+    from fedcover.report.page import write_run_page
+
+    print(write_run_page(folder))
+
+
 @data_app.command("list")
 def data_list(data: Data = None) -> None:
     """Name every graph, where it would come from, and its published statistics."""

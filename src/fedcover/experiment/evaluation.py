@@ -19,7 +19,7 @@ from fedcover.conformal.checks import check_shares
 from fedcover.conformal.temperature import MAX_TEMPERATURE
 from fedcover.experiment import temperature
 from fedcover.experiment.config import Config
-from fedcover.experiment.frames import sets_frame
+from fedcover.experiment.frames import scores_frame, sets_frame
 from fedcover.experiment.graph_scores import Neighbourhoods
 from fedcover.experiment.methods import Repetition
 from fedcover.federation import Engine, InProcess
@@ -39,6 +39,7 @@ class Evaluation:
     results: list[dict[str, Any]] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
     sets: list[pl.DataFrame] = field(default_factory=list)
+    scores: list[pl.DataFrame] = field(default_factory=list)  # of the nodes a page shows
     notes: list[str] = field(default_factory=list)
     temperature: float = 1.0
     raps: conformal.RapsConstants | None = None
@@ -56,9 +57,15 @@ class Judge:
     """What all methods of one repetition are judged by: the same u, nodes and re-splits."""
 
     def __init__(
-        self, repetition: Repetition, config: Config, engine: Engine | None = None
+        self,
+        repetition: Repetition,
+        config: Config,
+        engine: Engine | None = None,
+        shown: NDArray[np.int64] | None = None,
     ) -> None:
+        """``shown``: nodes whose scores of all labels are kept, for a page to explain sets by."""
         graph, partition = repetition.graph, repetition.partition
+        self.shown = shown
         self.repetition, self.config = repetition, config
         self.engine = engine or InProcess()
         if config.mixture is not None:
@@ -124,6 +131,9 @@ class Judge:
                 scores, chosen = self.neighbourhoods.scores(name, scores, ledger, parts)
                 outcome.diffusion[name] = chosen
             self._judge(name, scores, accuracy, ledger, outcome)
+            if self.shown is not None:
+                kept = scores_frame(self.repetition, self.shown, probs, scores, name)
+                outcome.scores.append(kept)
         return outcome
 
     def _notes(self) -> list[str]:

@@ -81,6 +81,29 @@ def ledger_frame(method: str, repetition: Repetition, ledger: Ledger) -> pl.Data
     return pl.DataFrame(rows, schema=LEDGER, orient="row")
 
 
+SCORES: dict[str, Any] = {
+    "method": pl.String,
+    "score": pl.String,
+    "node": pl.String,
+    "probs": pl.List(pl.Float32),
+    "scores": pl.List(pl.Float32),
+}
+
+
+def scores_frame(
+    repetition: Repetition,
+    nodes: NDArray[np.int64],
+    probs: NDArray[np.floating],
+    scores: NDArray[np.float32],
+    name: str,
+) -> pl.DataFrame:
+    """One row a node: its probabilities and scores, in the order of the label names."""
+    ids = pl.Series(np.asarray(repetition.graph.node_ids)[nodes]).cast(pl.String)
+    rows = {"probs": probs[nodes].astype(np.float32), "scores": scores[nodes]}
+    lists = {key: pl.Series(key, values).arr.to_list() for key, values in rows.items()}
+    return pl.DataFrame({"node": ids, **lists}).select(pl.lit(name).alias("score"), pl.all())
+
+
 def sets_frame(
     repetition: Repetition,
     nodes: NDArray[np.int64],

@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from torch_geometric.data import Data
 from fedcover import __version__
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
-from fedcover.experiment.frames import GROUPS, KEY, LEDGER, RESULTS, frame, ledger_frame
+from fedcover.experiment.frames import GROUPS, KEY, LEDGER, RESULTS, SCORES, frame, ledger_frame
 from fedcover.experiment.methods import Progress, Repetition
 from fedcover.experiment.recipes import Recipe, recipe_of
+from fedcover.experiment.shown import Shown, shown
 from fedcover.experiment.store import write_run
 from fedcover.experiment.training import Outcome, Trainer
 from fedcover.federation import Engine, InProcess
@@ -44,9 +45,18 @@ class Run:
     sets: pl.DataFrame  # one row for each test node besides
     ledger: pl.DataFrame  # one row for each array that would cross a network
     info: dict[str, Any]  # what run.json holds
+    # The first seed's nodes that the page shows, and each one's probabilities and scores:
+    shown: Shown | None = None
+    scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORES))
 
     def save(self, folder: str | Path) -> Path:
-        """Write the run folder; it is whole or absent."""
+        """Write the run folder with its page; it is whole or absent."""
+        from fedcover.report.page import write_run_page
+
+        drawing = {}
+        if self.shown is not None:
+            nodes, edges = self.shown.frames()
+            drawing = {"nodes": nodes, "edges": edges, "scores": self.scores}
         return write_run(
             Path(folder),
             results=self.results,
@@ -54,6 +64,8 @@ class Run:
             sets=self.sets,
             ledger=self.ledger,
             info=self.info,
+            drawing=drawing,
+            finish=write_run_page,
         )
 
 
@@ -75,7 +87,11 @@ def run(
     for seed in config.seed_range:
         repetitions.append(prepare(graph, config, seed))
         report("partition", len(repetitions), config.seeds)
-    judges = [Judge(repetition, config, engine) for repetition in repetitions]
+    seen = shown(repetitions[0])
+    judges = [
+        Judge(repetition, config, engine, seen.test if repetition is repetitions[0] else None)
+        for repetition in repetitions
+    ]
     clock.stop("partition")
 
     spending = _afforded(repetitions, config)
@@ -92,7 +108,11 @@ def run(
         clock.stop(f"calibrate {name}")
     info = {
         "fedcover": __version__,
-        "graph": {"name": graph.name, **asdict(describe(graph))},
+        "graph": {
+            "name": graph.name,
+            **asdict(describe(graph)),
+            "label_names": list(graph.label_names),
+        },
         "config": asdict(config),
         "seeds": list(config.seed_range),
         "cut_edges": [r.partition.cut_edges.shape[1] for r in repetitions],
@@ -101,12 +121,13 @@ def run(
         "privacy": asdict(spending) if spending else None,
         "notes": book.sentences(),
         "seconds": clock.stages,
-        "versions": _versions(),
-        "hardware": _hardware(),
+        "versions": versions(),
+        "hardware": hardware(),
     }
     sets = pl.concat(book.sets).select(*KEY, pl.exclude(KEY))
     results, groups = frame(book.results, RESULTS), frame(book.groups, GROUPS)
-    return Run(config, results, groups, sets, pl.concat(book.ledgers), info)
+    ledger, scores = pl.concat(book.ledgers), pl.concat(book.scores)
+    return Run(config, results, groups, sets, ledger, info, seen, scores)
 
 
 def settled(config: Config, graph: Data) -> Config:
@@ -148,6 +169,7 @@ class _Book:
         self.results: list[dict[str, Any]] = []
         self.groups: list[dict[str, Any]] = []
         self.sets: list[pl.DataFrame] = []
+        self.scores: list[pl.DataFrame] = []
         self.ledgers = [pl.DataFrame(schema=LEDGER)]
         self.chosen: dict[str, dict[str, list[Any]]] = {}  # by method, then one value a seed
         self.sent: dict[str, list[dict[str, dict[str, int]]]] = {}
@@ -170,7 +192,9 @@ class _Book:
         }
         self.results += [{**self._common, **own, **seen, **row} for row in evaluation.results]
         self.groups += [{**own, **row} for row in evaluation.groups]
-        self.sets += [f.select(pl.lit(method).alias("method"), pl.all()) for f in evaluation.sets]
+        named = pl.lit(method).alias("method")
+        self.sets += [f.select(named, pl.all()) for f in evaluation.sets]
+        self.scores += [f.select(named, pl.all()) for f in evaluation.scores]
         choices = {
             "temperature": evaluation.temperature,
             "raps": evaluation.raps._asdict() if evaluation.raps else None,
@@ -221,7 +245,8 @@ def prepare(graph: Data, config: Config, seed: int) -> Repetition:
     return Repetition(graph, parts, roles, seed)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python and the libraries that shape results."""
     found = {"python": platform.python_version()}
     for package in (
         "numpy",
@@ -240,7 +265,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _hardware() -> dict[str, Any]:
+def hardware() -> dict[str, Any]:
+    """What the run had to compute with."""
     return {
         "machine": platform.machine(),
         "system": platform.system(),

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,17 @@ import polars as pl
 from fedcover.errors import DataError, UsageError
 
 MARK = "run.json"
-FILES = ("results.csv", "groups.csv", "sets.parquet", "ledger.parquet", MARK, "report.html")
+PAGE = "report.html"
+DRAWING = ("nodes", "edges", "scores")  # tables of the first seed, for the page
+FILES = (
+    "results.csv",
+    "groups.csv",
+    "sets.parquet",
+    "ledger.parquet",
+    *(f"{name}.parquet" for name in DRAWING),
+    MARK,
+    PAGE,
+)
 FOLDERS = ("model",)
 
 
@@ -81,8 +92,13 @@ def write_run(
     sets: pl.DataFrame,
     ledger: pl.DataFrame,
     info: dict[str, Any],
+    drawing: Mapping[str, pl.DataFrame] | None = None,
+    finish: Callable[[Path], object] | None = None,
 ) -> Path:
     """Write all files beside the folder, then put them in its place.
+
+    ``drawing`` holds the tables named in ``DRAWING``; ``finish`` is called with the folder when all
+    tables are in it, to write what is made of them.
 
     An earlier run is moved out of the way, not deleted, until the new one stands: whatever goes
     wrong, or whenever the user interrupts, one of the two is there whole.
@@ -100,7 +116,11 @@ def write_run(
         groups.write_csv(fresh / "groups.csv")
         sets.write_parquet(fresh / "sets.parquet")
         ledger.write_parquet(fresh / "ledger.parquet")
+        for name, table in (drawing or {}).items():
+            table.write_parquet(fresh / f"{name}.parquet")
         (fresh / MARK).write_text(json.dumps(_plain(info), indent=2) + "\n")
+        if finish:
+            finish(fresh)
         if folder.exists():
             folder.rename(earlier)
         fresh.rename(folder)

@@ -1,0 +1,128 @@
+"""What a run's page shows of single nodes: the first seed's graph, or a sample of it.
+
+A page is one file that opens at once, so a large graph is sampled: connected pieces around test
+nodes, as many of each client as it has nodes. Which nodes, only the graph and the seed decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+
+from fedcover.experiment.methods import Repetition
+from fedcover.graphs.partition import boundary
+from fedcover.graphs.splits import Role
+from fedcover.report.layout import positions
+
+MAX_NODES = 3_000
+MAX_EDGES = 12_000
+ROLES = ("training", "validation", "calibration", "test")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One repetition and the ``nodes`` (ascending) of it that are drawn and can be looked at."""
+
+    repetition: Repetition
+    nodes: NDArray[np.int64]
+
+    @cached_property
+    def test(self) -> NDArray[np.int64]:
+        """The test nodes among them: those that have a set."""
+        return self.nodes[self.repetition.roles[self.nodes] == Role.TEST]
+
+    def frames(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """``nodes.parquet`` and ``edges.parquet``."""
+        graph, partition = self.repetition.graph, self.repetition.partition
+        nodes, edges = self.nodes, self._edges()
+        client, n = partition.client[nodes], int(graph.num_nodes)
+        cut = client[edges[0]] != client[edges[1]]
+        degree = np.bincount(graph.edge_index[0].numpy(), minlength=n)
+        lost = np.bincount(partition.cut_edges[0], minlength=n)
+        place = positions(client, edges, partition.clients)
+        drawn = _few_edges(edges, self.repetition.seed)
+        ids = pl.Series(np.asarray(graph.node_ids)[nodes]).cast(pl.String)
+        node_frame = pl.DataFrame(
+            {
+                "node": ids,
+                "client": np.array(partition.names, dtype=object)[client].tolist(),
+                "role": np.array(ROLES, dtype=object)[self.repetition.roles[nodes]].tolist(),
+                "label": np.array(graph.label_names, dtype=object)[graph.y.numpy()[nodes]].tolist(),
+                "boundary": boundary(graph, partition)[nodes],
+                "degree": degree[nodes],
+                "lost": lost[nodes],
+                "x": place[:, 0].astype(np.float32),
+                "y": place[:, 1].astype(np.float32),
+            },
+            schema_overrides={"client": pl.String, "role": pl.String, "label": pl.String},
+        )
+        edge_frame = pl.DataFrame(
+            {
+                "source": ids.gather(edges[0][drawn]),
+                "target": ids.gather(edges[1][drawn]),
+                "cut": cut[drawn],
+            }
+        )
+        return node_frame, edge_frame
+
+    def _edges(self) -> NDArray[np.int64]:
+        """Edges between shown nodes, each once, as positions in ``nodes``."""
+        edges = self.repetition.graph.edge_index.numpy()
+        position = np.full(int(self.repetition.graph.num_nodes), -1)
+        position[self.nodes] = np.arange(len(self.nodes))
+        ends = position[edges[:, edges[0] < edges[1]]]
+        return np.asarray(ends[:, (ends >= 0).all(axis=0)])
+
+
+def shown(repetition: Repetition, most: int = MAX_NODES) -> Shown:
+    """All nodes of a small graph; of a larger one ``most``, in pieces that hang together."""
+    n = int(repetition.graph.num_nodes)
+    if n <= most:
+        return Shown(repetition, np.arange(n))
+    client, clients = repetition.partition.client, repetition.partition.clients
+    source, target = repetition.graph.edge_index.numpy()
+    graph = sparse.csr_array((np.ones(len(source), np.int8), (source, target)), (n, n))
+    counts = np.bincount(client, minlength=clients)
+    quota = np.maximum(counts * most // n, 1)
+    quota[np.argsort(-quota, kind="stable")[most:]] = 0  # more clients than room
+    order = np.random.default_rng([repetition.seed, 0x5404]).permutation(n)
+    order = order[np.argsort(repetition.roles[order] != Role.TEST, kind="stable")]
+    starts = order[np.argsort(client[order], kind="stable")]
+    blocks = np.split(starts, np.cumsum(counts)[:-1])
+    taken = [
+        _walk(graph, client, block, int(few))
+        for block, few in zip(blocks, quota, strict=True)
+        if few
+    ]
+    return Shown(repetition, np.sort(np.concatenate(taken)))
+
+
+def _walk(
+    graph: sparse.csr_array, client: NDArray[np.int64], starts: NDArray[np.int64], quota: int
+) -> NDArray[np.int64]:
+    """Breadth first inside one client, from its first start on, until the quota is met."""
+    seen: dict[int, None] = {}
+    pending = iter(starts.tolist())
+    queue: list[int] = []
+    while len(seen) < quota:
+        node = queue.pop(0) if queue else next(pending)
+        if node in seen:
+            continue
+        seen[node] = None
+        near = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
+        queue += [int(v) for v in near[client[near] == client[node]] if int(v) not in seen][:8]
+    return np.fromiter(seen, dtype=np.int64)
+
+
+def _few_edges(edges: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Which of the edges are kept: all, or as many as a drawing bears."""
+    m = edges.shape[1]
+    if m <= MAX_EDGES:
+        return np.arange(m)
+    rng = np.random.default_rng([seed, 0xED6E])
+    return np.sort(rng.choice(m, MAX_EDGES, replace=False))

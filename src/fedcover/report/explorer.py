@@ -1,0 +1,125 @@
+"""The first seed's nodes for a page: where they are drawn, and why their sets are what they are.
+
+Numbers are rounded for the page, sets are not: they are those of ``sets.parquet``, each different
+one spelt out once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedcover.report.folder import Stored
+
+PLACES = 1000  # steps of a drawing from −1 to 1, each way
+SHARES = 10_000  # steps of a probability
+STEPS = 100_000  # steps of a score
+MOST_NUMBERS = 600_000  # probabilities and scores on a page: about 3 MB
+
+ABSENT = (
+    "This run folder holds no nodes.parquet, edges.parquet and scores.parquet: an earlier version "
+    "of fedcover wrote it. Run it again to see the cut graph and single nodes."
+)
+
+
+def explorer(stored: Stored, labels: list[str]) -> dict[str, Any] | None:
+    """Nodes, edges, probabilities, scores, thresholds and sets in columns; None for an old run."""
+    if stored.nodes is None or stored.edges is None:
+        return None
+    if stored.scores is None or stored.sets is None:
+        return None
+    nodes, clients = stored.nodes, _names(stored.nodes["client"])
+    index = {name: i for i, name in enumerate(nodes["node"].to_list())}
+    roles = ["training", "validation", "calibration", "test"]
+    edges = stored.edges
+    return {
+        "clients": clients,
+        "roles": roles,
+        "ids": nodes["node"].to_list(),
+        "client": _codes(nodes["client"], clients),
+        "role": _codes(nodes["role"], roles),
+        "label": _codes(nodes["label"], labels),
+        "boundary": nodes["boundary"].cast(pl.Int8).to_list(),
+        "degree": nodes["degree"].to_list(),
+        "lost": nodes["lost"].to_list(),
+        "x": _steps(nodes["x"].to_numpy(), PLACES),
+        "y": _steps(nodes["y"].to_numpy(), PLACES),
+        "source": [index[node] for node in edges["source"]],
+        "target": [index[node] for node in edges["target"]],
+        "cut": edges["cut"].cast(pl.Int8).to_list(),
+        **_scored(stored.scores, stored.sets, stored.results, index, labels),
+    }
+
+
+def _scored(
+    scores: pl.DataFrame,
+    sets: pl.DataFrame,
+    results: pl.DataFrame,
+    index: dict[str, int],
+    labels: list[str],
+) -> dict[str, Any]:
+    """Test nodes: ``explained`` are their positions, to which all further lists are parallel."""
+    explained = _names(scores["node"])
+    # The same number of nodes for all methods, so that a list's place says which node it is.
+    tables = scores.partition_by(["method", "score"], as_dict=True, maintain_order=True)
+    room = MOST_NUMBERS // max(1, 2 * len(tables) * len(labels))
+    explained = explained[:: max(1, -(-len(explained) // max(room, 1)))]
+    chosen = pl.DataFrame({"node": explained}, schema={"node": pl.String})
+    probs: dict[str, list[int]] = {}
+    values: dict[str, list[int | None]] = {}
+    for (method, score), table in tables.items():
+        own = chosen.join(table, on="node", maintain_order="left")
+        if str(method) not in probs:
+            probs[str(method)] = _steps(_matrix(own["probs"]), SHARES)
+        values[f"{method}|{score}"] = [
+            None if not np.isfinite(value) else round(float(value) * STEPS)
+            for value in _matrix(own["scores"])
+        ]
+    patterns: dict[tuple[int, ...], int] = {}
+    code = {name: i for i, name in enumerate(labels)}
+    which: dict[str, list[int]] = {}
+    key = ["method", "score", "quantile", "alpha"]
+    for cell, table in sets.partition_by(key, as_dict=True, maintain_order=True).items():
+        own = chosen.join(table, on="node", maintain_order="left")
+        which["|".join(map(_text, cell))] = [
+            patterns.setdefault(tuple(code[name] for name in spelt or ()), len(patterns))
+            for spelt in own["set"].to_list()
+        ]
+    first = results.filter(pl.col("seed") == results["seed"][0])
+    thresholds = {
+        "|".join(map(_text, row[:-1])): row[-1] if np.isfinite(row[-1]) else None
+        for row in first.select(*key, "q_hat").iter_rows()
+    }
+    return {
+        "explained": [index[node] for node in explained],
+        "probs": probs,
+        "scores": values,
+        "sets": which,
+        "patterns": [list(pattern) for pattern in patterns],
+        "thresholds": thresholds,
+    }
+
+
+def _matrix(column: pl.Series) -> NDArray[np.float32]:
+    return column.explode().to_numpy()
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _names(column: pl.Series) -> list[str]:
+    """Different values in the order of their first appearance."""
+    return [str(value) for value in column.unique(maintain_order=True)]
+
+
+def _codes(column: pl.Series, names: list[str]) -> list[int]:
+    code = {name: i for i, name in enumerate(names)}
+    return [code[value] for value in column]
+
+
+def _steps(values: NDArray[np.floating], steps: int) -> list[int]:
+    return [int(value) for value in np.rint(values.astype(np.float64) * steps)]

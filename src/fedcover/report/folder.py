@@ -1,0 +1,99 @@
+"""Read a run folder for its page; what is missing or damaged is said in one sentence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedcover.errors import DataError
+from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, SCORES
+from fedcover.experiment.store import DRAWING, MARK, holds_run
+
+NODES: dict[str, Any] = {
+    "node": pl.String,
+    "client": pl.String,
+    "role": pl.String,
+    "label": pl.String,
+    "boundary": pl.Boolean,
+    "degree": pl.Int64,
+    "lost": pl.Int64,
+    "x": pl.Float32,
+    "y": pl.Float32,
+}
+EDGES: dict[str, Any] = {"source": pl.String, "target": pl.String, "cut": pl.Boolean}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A run as it lies on disk; the last five are None where an older run did not write them."""
+
+    info: dict[str, Any]
+    results: pl.DataFrame
+    groups: pl.DataFrame
+    ledger: pl.DataFrame | None
+    sets: pl.DataFrame | None  # the first seed's, of nodes that are shown
+    nodes: pl.DataFrame | None
+    edges: pl.DataFrame | None
+    scores: pl.DataFrame | None
+
+
+def read_folder(folder: Path) -> Stored:
+    """All tables of a run folder, with the columns that :mod:`fedcover.experiment` gives them."""
+    if not folder.exists():
+        raise DataError(f"{folder} does not exist; give a run folder, as fedcover run writes it.")
+    if not folder.is_dir():
+        raise DataError(f"{folder} is a file; give a run folder, as fedcover run writes it.")
+    if not holds_run(folder):
+        raise DataError(
+            f"{folder} is not a run folder: it holds no {MARK} that fedcover wrote; give one that "
+            "fedcover run has written."
+        )
+    info = json.loads((folder / MARK).read_bytes())
+    results = _table(folder / "results.csv", RESULTS)
+    groups = _table(folder / "groups.csv", GROUPS)
+    if results.is_empty():
+        raise DataError(f"{folder / 'results.csv'} has no rows; run fedcover run again.")
+    ledger = _optional(folder / "ledger.parquet", LEDGER)
+    nodes = edges = scores = sets = None
+    if all((folder / f"{name}.parquet").exists() for name in DRAWING):
+        nodes, edges, scores = (
+            _table(folder / f"{name}.parquet", schema)
+            for name, schema in zip(DRAWING, (NODES, EDGES, SCORES), strict=True)
+        )
+        sets = _sets(folder / "sets.parquet", int(results["seed"][0]), nodes["node"])
+    return Stored(info, results, groups, ledger, sets, nodes, edges, scores)
+
+
+def _sets(path: Path, seed: int, shown: pl.Series) -> pl.DataFrame:
+    """The first seed's sets of the nodes that are shown; a large file is not read whole."""
+    try:
+        wanted = pl.scan_parquet(path).filter(
+            pl.col("seed") == seed, pl.col("node").is_in(shown.implode())
+        )
+        return wanted.select("method", "score", "quantile", "alpha", "node", "set").collect()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _optional(path: Path, schema: dict[str, Any]) -> pl.DataFrame | None:
+    return _table(path, schema) if path.exists() else None
+
+
+def _table(path: Path, schema: dict[str, Any]) -> pl.DataFrame:
+    try:
+        if path.suffix == ".csv":
+            return pl.read_csv(path, schema_overrides=schema).select(*schema)
+        return pl.read_parquet(path).select(*schema).cast(schema)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} is missing; a run folder must hold it.")
+    reason = str(error).strip().split("\n")[0].rstrip(".")
+    return DataError(f"{path} cannot be read as a table of a run: {reason}.")

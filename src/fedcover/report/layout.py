@@ -1,0 +1,143 @@
+"""Where the nodes of a cut graph are drawn: an island for each client, by forces.
+
+Islands are discs whose area is their number of nodes; clients between which many edges were cut are
+neighbours. Inside an island, edges pull, nodes push each other off, and a node that lost an edge is
+pulled towards the island where its neighbour lies. No random number is drawn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+GOLDEN = np.pi * (3.0 - np.sqrt(5.0))  # a sunflower's angle: points that are spread evenly
+ISLAND_STEPS = 200
+NODE_STEPS = 50
+GAP = 1.18  # distance of touching islands, in sums of their radii
+MANY = 400  # clients above which the islands stay where the sunflower puts them
+
+Points = NDArray[np.float64]
+
+
+def positions(
+    client: NDArray[np.integer], edges: NDArray[np.integer], clients: int
+) -> NDArray[np.float64]:
+    """Place every node (n, 2) in the square from −1 to 1.
+
+    ``client`` (n,) says which island, ``edges`` (2, m) holds each edge once, as positions.
+    """
+    n = len(client)
+    if not n:
+        return np.zeros((0, 2))
+    counts = np.bincount(client, minlength=clients)
+    radius = np.sqrt(counts / np.pi)
+    ends = client[edges]
+    cut = ends[0] != ends[1]
+    weight = np.zeros((clients, clients)) if clients <= MANY else None
+    if weight is not None:
+        np.add.at(weight, (ends[0][cut], ends[1][cut]), 1.0)
+        np.add.at(weight, (ends[1][cut], ends[0][cut]), 1.0)
+    centre = _islands(radius, weight)
+
+    lean = np.zeros((n, 2))
+    for here, there in (edges[:, cut], edges[::-1, cut]):
+        away = centre[client[there]] - centre[client[here]]
+        np.add.at(lean, here, away / np.maximum(np.linalg.norm(away, axis=1), 1e-9)[:, None])
+    place = np.empty((n, 2))
+    local = np.empty(n, dtype=np.int64)
+    for number in range(clients):
+        own = np.flatnonzero(client == number)
+        local[own] = np.arange(len(own))
+        inside = edges[:, ~cut & (ends[0] == number)]
+        place[own] = centre[number] + radius[number] * _island(local[inside], lean[own])
+    place -= (place.max(axis=0) + place.min(axis=0)) / 2
+    return place / max(float(np.abs(place).max()), 1e-9)
+
+
+def _sunflower(n: int) -> Points:
+    """n points that fill the unit disc evenly."""
+    k = np.arange(n)
+    return np.sqrt((k + 0.5) / max(n, 1))[:, None] * np.stack(
+        [np.cos(k * GOLDEN), np.sin(k * GOLDEN)], axis=1
+    )
+
+
+def _islands(radius: NDArray[np.float64], weight: NDArray[np.float64] | None) -> Points:
+    """Centres of the islands: close where many edges were cut, and never on top of each other."""
+    clients = len(radius)
+    place = _sunflower(clients) * 1.6 * np.sqrt((radius**2).sum())
+    if weight is None or clients == 1:
+        return place
+    pull = weight / max(float(weight.max()), 1.0)
+    least = GAP * (radius[:, None] + radius[None, :])
+    for step in range(ISLAND_STEPS):
+        cool = 1.0 - step / ISLAND_STEPS
+        gap = place[None, :, :] - place[:, None, :]
+        far = np.maximum(np.linalg.norm(gap, axis=2), 1e-9)
+        unit = gap / far[:, :, None]
+        beyond = np.maximum(far - least, 0.0)
+        inward = 0.12 * cool * (pull + 0.02) * beyond
+        place = place + (unit * inward[:, :, None]).sum(axis=1) / np.sqrt(clients)
+        gap = place[None, :, :] - place[:, None, :]
+        far = np.maximum(np.linalg.norm(gap, axis=2), 1e-9)
+        overlap = np.maximum(least - far, 0.0)
+        np.fill_diagonal(overlap, 0.0)
+        place = place - 0.5 * ((gap / far[:, :, None]) * overlap[:, :, None]).sum(axis=1)
+    return np.asarray(place)
+
+
+def _island(edges: NDArray[np.int64], lean: Points) -> Points:
+    """Nodes of one island in the unit disc (Fruchterman and Reingold's forces)."""
+    n = len(lean)
+    place = _sunflower(n)
+    if n < 3:
+        return place * 0.5
+    k = 1.4 / np.sqrt(n)  # the distance at which an edge's pull and a pair's push are even
+    source, target = edges
+    degree = np.maximum(np.bincount(edges.ravel(), minlength=n), 1.0)[:, None]
+    for step in range(NODE_STEPS):
+        force = _push(place, k)
+        along = place[target] - place[source]
+        pull = along * (np.linalg.norm(along, axis=1) / k)[:, None]
+        for axis in (0, 1):
+            force[:, axis] += np.bincount(source, pull[:, axis], n)
+            force[:, axis] -= np.bincount(target, pull[:, axis], n)
+        force += 0.4 * lean / degree - 0.9 * place
+        length = np.maximum(np.linalg.norm(force, axis=1), 1e-9)[:, None]
+        place = place + force / length * np.minimum(length, 0.12 * (1.0 - step / NODE_STEPS))
+    place -= place.mean(axis=0)
+    return _into_disc(place)
+
+
+def _push(place: Points, k: float) -> Points:
+    """What all pairs push each other apart by, k² / distance; blocks bound the memory.
+
+    Σ_j w_ij (x_i − x_j) = x_i Σ_j w_ij − Σ_j w_ij x_j, so that both sums are one product.
+    """
+    force = np.empty_like(place)
+    flat = place.astype(np.float32)
+    square = (flat * flat).sum(axis=1)
+    with_one = np.concatenate([np.ones((len(flat), 1), np.float32), flat], axis=1)
+    for start in range(0, len(place), 256):
+        rows = slice(start, start + 256)
+        apart = (-2 * flat[rows]) @ flat.T
+        apart += square[None, :]
+        apart += square[rows, None]
+        np.maximum(apart, 0.0, out=apart)  # a node from itself, but for rounding
+        apart += 1e-4 * k
+        np.divide(k * k, apart, out=apart)
+        sums = apart @ with_one
+        force[rows] = place[rows] * sums[:, :1] - sums[:, 1:]
+    return force
+
+
+def _into_disc(place: Points) -> Points:
+    """Keep directions and the order of distances, spread the distances over the disc.
+
+    Half of the way only: what is dense stays visibly denser.
+    """
+    far = np.linalg.norm(place, axis=1)
+    rank = np.argsort(np.argsort(far, kind="stable"), kind="stable")
+    even = np.sqrt((rank + 0.5) / len(place))
+    wanted = 0.5 * even + 0.5 * far / max(float(far.max()), 1e-9)
+    return place / np.maximum(far, 1e-9)[:, None] * wanted[:, None]

@@ -1,0 +1,120 @@
+"""``report.html``: one file with its data, charts and code, which asks for nothing.
+
+A run's page is made from the files of its folder alone, so ``fedcover report`` writes the same
+bytes that ``fedcover run`` wrote. Observable Plot and D3 (``vendor/``) are part of the page.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedcover import __version__
+from fedcover.errors import DataError
+from fedcover.experiment.frames import RESULTS
+from fedcover.experiment.store import PAGE
+from fedcover.report.folder import read_folder
+from fedcover.report.payload import dumps, grid_payload, run_payload
+
+VENDOR = ("d3.min.js", "plot.umd.min.js")
+SCRIPTS = ("base.js", "state.js", "charts.js", "graph.js", "explorer.js", "ledger.js", "main.js")
+GRID = {
+    **RESULTS,
+    "preset": pl.String,
+    "variant": pl.String,
+    "coverage_sd": pl.Float64,
+    "groups": pl.List(pl.Struct),
+}
+PUBLISHED = ("dataset", "clients", "method", "score", "level", "set_size", "set_size_sd")
+
+
+def write_run_page(folder: str | Path) -> Path:
+    """Write a run folder's ``report.html`` from its other files; it is whole or as it was."""
+    folder = Path(folder)
+    payload = run_payload(read_folder(folder))
+    name = payload["cells"]["dataset"][0]
+    title = f"{name}, {payload['cells']['clients'][0]} clients"
+    return _write(folder / PAGE, render(payload, title), beside=folder.resolve().parent)
+
+
+def write_grid_page(
+    rows: pl.DataFrame,
+    target: str | Path,
+    *,
+    title: str,
+    published: pl.DataFrame | None = None,
+    notes: Sequence[str] = (),
+    resplits: int = 100,
+) -> Path:
+    """Write the page of many runs: set size and coverage against K and level, cell by cell.
+
+    ``rows`` has the columns of ``results.csv`` and ``preset``, ``variant``, ``coverage_sd`` and
+    ``groups``, a list of structs (kind, group, n_test, coverage, set_size). ``published`` are
+    another source's sizes, drawn as hollow marks.
+    """
+    _require(rows, tuple(GRID), "rows")
+    if rows.is_empty():
+        raise DataError("rows is empty; a page needs at least one result.")
+    if published is not None:
+        _require(published, PUBLISHED, "published")
+        published = published.select(PUBLISHED)
+    payload = grid_payload(rows, published, notes, resplits)
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return _write(target, render(payload, title), beside=target.parent)
+
+
+def render(payload: dict[str, Any], title: str) -> str:
+    """The page's HTML; the same payload gives the same text."""
+    from jinja2 import DictLoader, Environment, StrictUndefined
+
+    here = files("fedcover.report")
+    templates, vendor = here / "templates", here / "vendor"
+    source = (templates / "page.html.jinja").read_text(encoding="utf-8")
+    environment = Environment(
+        loader=DictLoader({"page": source}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page").render(
+        title=title,
+        payload=payload,
+        version=__version__,
+        data=dumps(payload),
+        style=(templates / "style.css").read_text(encoding="utf-8"),
+        vendor=[(vendor / name).read_text(encoding="utf-8") for name in VENDOR],
+        scripts=[(templates / name).read_text(encoding="utf-8") for name in SCRIPTS],
+    )
+
+
+def _require(table: pl.DataFrame, columns: Sequence[str], name: str) -> None:
+    missing = [column for column in columns if column not in table.columns]
+    if missing:
+        raise DataError(f"{name} lacks the column {missing[0]}; it needs {', '.join(columns)}.")
+
+
+def _write(target: Path, text: str, beside: Path) -> Path:
+    """Write to a file beside and rename it: a reader sees the earlier page or the new one."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=beside)
+    except OSError as error:
+        raise DataError(f"{target} cannot be written: {error.strerror}.") from error
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        part.chmod(0o644)
+        part.replace(target)
+    except OSError as error:
+        raise DataError(f"{target} cannot be written: {error.strerror}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return target

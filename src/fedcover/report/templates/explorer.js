@@ -1,0 +1,127 @@
+"use strict";
+// One node: its probabilities, its set, its neighbours, and why. Sets are those of sets.parquet.
+const rowOf = new Map(shownNodes ? shownNodes.explained.map((node, row) => [node, row]) : []);
+const turn = {}; // how often each preset was asked for: the next press shows the next such node
+
+function nodeSet(row) {
+  const which = shownNodes.sets[cellKey()];
+  return which ? shownNodes.patterns[which[row]] : null;
+}
+
+const covered = (row) => nodeSet(row).includes(shownNodes.label[shownNodes.explained[row]]);
+const PRESETS = {
+  "A miss": () => explained().filter((row) => !covered(row)),
+  "Largest set": () => { const most = d3.max(explained(), (row) => nodeSet(row).length); return explained().filter((row) => nodeSet(row).length === most); },
+  "Boundary node": () => d3.sort(explained().filter((row) => shownNodes.lost[shownNodes.explained[row]] > 0), (row) => -shownNodes.lost[shownNodes.explained[row]]),
+};
+const explained = () => d3.range(shownNodes.explained.length);
+
+function buildExplorer(pick) {
+  if (!shownNodes) { put("node", h("p", { class: "notice" }, data.absent)); return; }
+  const ids = shownNodes.explained.map((node) => shownNodes.ids[node]);
+  const step = (by) => () => {
+    const row = rowOf.get(indexOf.get(state.node)) ?? 0;
+    pick(ids[(row + by + ids.length) % ids.length]);
+  };
+  const input = h("input", {
+    type: "search", id: "find", list: "ids", autocomplete: "off", spellcheck: "false", placeholder: "an id",
+    change: (event) => pick(event.target.value.trim()),
+    keydown: (event) => { if (event.key === "Enter") pick(event.target.value.trim()); },
+  });
+  put("node",
+    h("p", { class: "sub" }, `Test nodes of seed ${data.first_seed} have a set; ${count(ids.length, "of them")}`.replace("of thems", "of them"), " can be looked at. The set follows the choices above."),
+    h("div", { class: "search" },
+      h("div", { class: "field" }, h("label", { for: "find" }, "Node"), input, h("datalist", { id: "ids" }, ids.map((id) => h("option", { value: id })))),
+      h("div", { class: "presets" },
+        h("button", { type: "button", class: "plain", "aria-label": "Previous node", click: step(-1) }, "← Previous"),
+        h("button", { type: "button", class: "plain", "aria-label": "Next node", click: step(1) }, "Next →"),
+        Object.keys(PRESETS).map((name) => h("button", { type: "button", class: "plain", "data-preset": name, click: () => {
+          const found = PRESETS[name]();
+          const key = `${name}|${cellKey()}`;
+          turn[key] = (turn[key] ?? -1) + 1;
+          if (found.length) pick(ids[found[turn[key] % found.length]]);
+          else put("panel", h("p", { class: "notice" }, "There is no such node among those shown."));
+        } }, name)))),
+    h("div", { class: "panel", id: "panel", "aria-live": "polite" }));
+}
+
+const listed = (members) => members.map((label) => data.labels[label]);
+
+function showNode() {
+  if (!shownNodes) return;
+  const id = state.node, node = indexOf.get(id);
+  const input = document.getElementById("find");
+  if (document.activeElement !== input || indexOf.has(input.value)) input.value = id;
+  drawing.selected = node ?? null;
+  if (node === undefined) {
+    put("panel", h("p", { class: "notice" }, `There is no node ${id} among those shown; type one of the suggested ids.`));
+    return;
+  }
+  const row = rowOf.get(node), truth = shownNodes.label[node], role = shownNodes.roles[shownNodes.role[node]];
+  put("panel",
+    h("h3", { "data-node": id }, `Node ${id}`),
+    h("p", { class: "sub" }, `Held by client ${shownNodes.clients[shownNodes.client[node]]} · ${role} node · true label ${data.labels[truth]} · ${shownNodes.boundary[node] ? "at the boundary" : "in the interior"}`),
+    row === undefined ? h("p", {}, role === "test" ? "Its scores are not stored, as the page would grow too large." : `It has no set: it is a ${role} node. Only test nodes have one.`) : setOf(row, node, truth),
+    neighbours(node));
+}
+
+function setOf(row, node, truth) {
+  const members = nodeSet(row), C = data.labels.length;
+  const probs = shownNodes.probs[state.method].slice(row * C, (row + 1) * C).map((p) => p / 1e4);
+  const scores = shownNodes.scores[`${state.method}|${state.score}`].slice(row * C, (row + 1) * C);
+  const q = shownNodes.thresholds[cellKey()];
+  const ranked = d3.sort(d3.range(C), (label) => -probs[label]);
+  const reason = (label) => {
+    if (members.includes(label) && scores[label] === null) return "in, as the likeliest label always is";
+    if (q === null) return "in, since q̂ is infinite";
+    const score = scores[label] / 1e5, digits = Math.abs(score - q) < 0.005 ? 5 : 2;
+    const [left, right] = [score.toFixed(digits), q.toFixed(digits)];
+    if (members.includes(label)) return `in, since ${left} ≤ ${right}`;
+    return left === right ? `out, just above ${right}` : `out, since ${left} > ${right}`;
+  };
+  const body = h("tbody", {}, ranked.map((label) => h("tr", { class: members.includes(label) ? "in" : "out" },
+    h("th", { scope: "row" }, data.labels[label], label === truth ? h("span", { class: "tag" }, "true") : null),
+    h("td", { class: "bar" }, h("i", { style: `width:${Math.max(0.5, 100 * probs[label])}%` })),
+    h("td", { class: "n" }, number(probs[label], 3)),
+    h("td", { class: "n" }, scores[label] === null ? "–" : number(scores[label] / 1e5, 3)),
+    h("td", { class: "reason" }, reason(label)))));
+  return h("div", {},
+    h("ul", { class: "chips", "aria-label": "The set", "data-set": JSON.stringify(listed(members)) },
+      members.length ? members.map((label) => h("li", { class: label === truth ? "true" : null }, data.labels[label])) : h("li", { class: "none" }, "the empty set")),
+    h("p", { class: "why" }, why(members, probs, scores, q, ranked, node, truth)),
+    h("div", { class: "scroll" }, h("table", { class: "probs" },
+      h("thead", {}, h("tr", {}, ["Label", "Probability", "", "Score", `Threshold q̂ = ${q === null ? "∞" : q.toFixed(3)}`].map((text, i) => h("th", { scope: "col", class: i === 3 ? "n" : null }, text)))),
+      body)));
+}
+
+function why(members, probs, scores, q, ranked, node, truth) {
+  const size = members.length, top = ranked[0], C = data.labels.length;
+  const first = `${data.labels[top]} has ${percent(probs[top])} of the probability`;
+  const parts = [];
+  if (q === null) parts.push("Too few calibration nodes for this level: the threshold is infinite, and every set holds all labels.");
+  else if (size === 0) parts.push(`The set is empty: even the likeliest label scores above the threshold (${first}). At this level some sets may miss, and the doubtful nodes are those that do.`);
+  else if (size === 1) parts.push(`One label fits: ${first}, and no other label scores at or below the threshold.`);
+  else if (size === C) parts.push(`All labels fit: the model is at a loss (${first}).`);
+  else parts.push(`${size} labels score at or below the threshold, since the model ${probs[top] < 0.5 ? "is undecided" : "leaves room for doubt"}: ${first}, ${data.labels[ranked[1]]} ${percent(probs[ranked[1]])}.`);
+  if (members.includes(truth)) parts.push("The true label is in the set.");
+  else if (scores[truth] !== null) parts.push(`The true label, ${data.labels[truth]}, is not in it: its score is ${number(scores[truth] / 1e5 - q, 3)} above the threshold.`);
+  const lost = shownNodes.lost[node], degree = shownNodes.degree[node];
+  if (lost) parts.push(`The cut took ${lost} of its ${count(degree, "neighbour")}, so the model knows less about it.`);
+  const kept = near[node].filter((other) => !other.lost);
+  const alike = kept.filter((other) => shownNodes.label[other.node] === truth).length;
+  if (kept.length) parts.push(`Of the ${count(kept.length, "neighbour")} that its client sees here, ${alike} ${alike === 1 ? "carries" : "carry"} the same true label.`);
+  else if (degree > 0 && lost === degree) parts.push("Its client sees none of its neighbours: its features alone decide.");
+  return parts.join(" ");
+}
+
+function neighbours(node) {
+  const around = d3.sort(near[node], (other) => other.lost, (other) => other.node), most = 40;
+  const degree = shownNodes.degree[node], shown = Math.min(around.length, most);
+  const missing = degree - shown;
+  return h("div", {}, h("h4", {}, `${count(degree, "neighbour")}${shownNodes.lost[node] ? `, ${shownNodes.lost[node]} lost in the cut` : ""}`),
+    h("ul", { class: "near" }, around.slice(0, most).map((other) => h("li", {},
+      h("a", { href: "#", "data-go": shownNodes.ids[other.node] }, shownNodes.ids[other.node]),
+      h("span", {}, ` · client ${shownNodes.clients[shownNodes.client[other.node]]} · ${data.labels[shownNodes.label[other.node]]}`),
+      h("span", { class: other.lost ? "tag lost" : "tag" }, other.lost ? "lost" : "kept")))),
+    missing > 0 ? h("p", { class: "sub" }, `${count(missing, "further neighbour")} not shown on this page.`) : null);
+}

@@ -1,0 +1,191 @@
+"""What a newcomer wants to know first: which method, did the guarantee hold, who is worst off.
+
+Each answer is a card: a question, the answer in large type, and one or two plain sentences.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from fedcover.conformal import RULES
+from fedcover.report.cells import Cell, views
+
+Card = dict[str, str]
+TOLERANCE = 1e-9
+
+
+def card(question: str, answer: str, text: str, tone: str) -> Card:
+    """A card; ``tone`` is ``good``, ``bad`` or ``plain``."""
+    return {"question": question, "answer": answer, "text": text, "tone": tone}
+
+
+def recommended(cells: Sequence[Cell]) -> Cell | None:
+    """The smallest sets among a view's options whose coverage keeps the promise.
+
+    Coverage above the band breaks no promise to the nodes, so it does not rule a method out.
+    """
+    kept = [c for c in cells if c["option"] and c["status"] in ("inside", "above")]
+    return min(kept, key=lambda cell: cell["set_size"], default=None)
+
+
+def run_cards(cells: Sequence[Cell], whole: Sequence[Cell]) -> list[Card]:
+    """The three cards of one view; ``whole`` are all cells of the page, for the count."""
+    best = recommended(cells)
+    return [_take(cells, best), _held(cells, whole), _worst(cells, best)]
+
+
+def level(cell: Cell) -> str:
+    """1 − α as people write it."""
+    return f"{round(1 - cell['alpha'], 6):g}"
+
+
+def _take(cells: Sequence[Cell], best: Cell | None) -> Card:
+    question, rule = "Which method to take?", cells[0]["quantile"]
+    options = [cell for cell in cells if cell["option"]]
+    if not options:
+        text = "All methods here need what no party of a federation has; they are marks."
+        return card(question, "None of these", text, "plain")
+    if not RULES[rule].guarantee:
+        least = min(options, key=lambda cell: cell["set_size"])
+        return card(
+            question,
+            "None with this rule",
+            f"The quantile rule {rule} promises no coverage. Its smallest sets are those of "
+            f"{least['method']}: {least['set_size']:.2f} labels, coverage "
+            f"{least['coverage']:.3f} for a target of {level(least)}.",
+            "bad",
+        )
+    if best is None:
+        text = f"No method reached its target of {level(cells[0])} with this score and rule."
+        return card(question, "None of these", text, "bad")
+    text = (
+        f"Its sets hold {best['set_size']:.2f} labels on average and contain the true one "
+        f"for {best['coverage']:.1%} of the nodes; at least {100 - 100 * best['alpha']:.4g}% was "
+        "promised."
+    )
+    return card(question, best["method"], f"{text} {_against_fed(cells, best)}".strip(), "good")
+
+
+def _against_fed(cells: Sequence[Cell], best: Cell) -> str:
+    fed = next((cell for cell in cells if cell["method"] == "fed"), None)
+    if fed is None or not fed["set_size"]:
+        return ""
+    if best["method"] == "fed":
+        return "No other method here has smaller sets."
+    less = 1 - best["set_size"] / fed["set_size"]
+    return f"That is {less:.0%} smaller than plain FedAvg (fed, {fed['set_size']:.2f})."
+
+
+def _held(cells: Sequence[Cell], whole: Sequence[Cell]) -> Card:
+    question = "Did the guarantee hold?"
+    judged = [cell for cell in cells if cell["status"] != "none"]
+    if not judged:
+        text = (
+            f"The rule {cells[0]['quantile']} has no guarantee that could hold. "
+            f"{_short(cells)} Take the rule exact for one."
+        )
+        return card(question, "There is none", text, "bad")
+    inside = [cell for cell in judged if cell["status"] == "inside"]
+    below = [cell for cell in judged if cell["status"] == "below"]
+    high = max((cell["high"] for cell in judged if cell["high"] is not None), default=None)
+    low = judged[0]["low"]
+    promised = f"between {low:.3f} and {high:.3f}" if high is not None else f"at {low:.3f} or more"
+    everywhere = [cell for cell in whole if cell["status"] != "none"]
+    count = sum(cell["status"] == "inside" for cell in everywhere)
+    text = (
+        f"{len(inside)} of {len(judged)} methods lie where the theorem puts them, {promised}. "
+        f"On the whole page: {count} of {len(everywhere)} cells."
+    )
+    if below:
+        names = ", ".join(f"{cell['method']} ({cell['coverage']:.3f})" for cell in below)
+        return card(question, "No", f"Below the target: {names}. {text}", "bad")
+    if len(inside) < len(judged):
+        above = ", ".join(c["method"] for c in judged if c["status"] == "above")
+        text = f"{text} Above the band, so larger than need be: {above}."
+        return card(question, "Yes, with room", text, "plain")
+    return card(question, "Yes", text, "good")
+
+
+def _short(cells: Sequence[Cell]) -> str:
+    short = [cell for cell in cells if cell["below"]]
+    if not short:
+        return "Here all methods reached the target anyway."
+    return f"Here {len(short)} of {len(cells)} methods missed the target of {level(cells[0])}."
+
+
+def _worst(cells: Sequence[Cell], best: Cell | None) -> Card:
+    question = "Which client is worst off?"
+    chosen = best or min(cells, key=lambda cell: cell["set_size"])
+    worst = chosen["worst"]
+    if worst is None:
+        return card(question, "Not recorded", "This run holds no coverage by client.", "plain")
+    short = (1 - chosen["alpha"]) - worst["coverage"]
+    where = "" if worst["seed"] is None or chosen["seeds"] < 2 else f" of seed {worst['seed']}"
+    answer = f"Client {worst['group']}{where}"
+    against = (
+        f"{short:.3f} below the target of {level(chosen)}"
+        if short > TOLERANCE
+        else f"still at or above the target of {level(chosen)}"
+    )
+    text = (
+        f"With {chosen['method']} its coverage is {worst['coverage']:.3f}, {against}, over "
+        f"{worst['n_test']:.0f} test nodes. The promise is for all clients together, not for each."
+    )
+    return card(question, answer, text, "bad" if short > 0.05 else "plain")
+
+
+def grid_cards(cells: Sequence[Cell]) -> list[Card]:
+    """The three cards of a grid: over all its cells."""
+    judged = [cell for cell in cells if cell["status"] != "none"]
+    inside = sum(cell["status"] == "inside" for cell in judged)
+    below = sum(cell["status"] == "below" for cell in judged)
+    return [_most_often(cells), _grid_held(judged, inside, below), _grid_worst(cells, judged)]
+
+
+def _most_often(cells: Sequence[Cell]) -> Card:
+    question = "Which method has the smallest sets?"
+    contests = [
+        own
+        for own in views(cells).values()
+        if len({c["method"] for c in own if c["option"]}) > 1 and recommended(own)
+    ]
+    if not contests:
+        text = "No setting has several methods whose guarantee held, so there is nothing to rank."
+        return card(question, "No contest", text, "plain")
+    wins = Counter(best["method"] for own in contests if (best := recommended(own)))
+    (first, count), *others = wins.most_common()
+    rest = ", ".join(f"{name} in {number}" for name, number in others)
+    text = f"It has the smallest sets that keep the promise in {count} of {len(contests)} settings"
+    return card(question, first, f"{text}; {rest}." if rest else f"{text}.", "good")
+
+
+def _grid_held(judged: Sequence[Cell], inside: int, below: int) -> Card:
+    question = "Did the guarantee hold?"
+    if not judged:
+        text = "No cell of this grid uses a rule with a guarantee."
+        return card(question, "There is none", text, "plain")
+    above = len(judged) - inside - below
+    text = (
+        f"Mean coverage lies in the theorem's band in {inside} of {len(judged)} cells that have a "
+        f"guarantee; {below} lie below it, {above} above."
+    )
+    answer = f"In {inside} of {len(judged)} cells"
+    return card(question, answer, text, "bad" if below else "good")
+
+
+def _grid_worst(cells: Sequence[Cell], judged: Sequence[Cell]) -> Card:
+    question = "Which client is worst off?"
+    held = [cell for cell in (judged or cells) if cell["worst"] and cell["option"]]
+    if not held:
+        return card(question, "Not recorded", "These results hold no coverage by client.", "plain")
+    chosen = min(held, key=lambda cell: cell["worst"]["coverage"] - (1 - cell["alpha"]))
+    worst: dict[str, Any] = chosen["worst"]
+    where = "" if worst["seed"] is None else f", seed {worst['seed']}"
+    text = (
+        f"{chosen['dataset']}, K = {chosen['clients']}{where}, {chosen['method']}, "
+        f"{chosen['score']}: coverage {worst['coverage']:.3f} for a target of {level(chosen)}, "
+        f"over {worst['n_test']:.0f} test nodes. The promise is for all clients together."
+    )
+    return card(question, f"Client {worst['group']} on {chosen['dataset']}", text, "bad")
