@@ -1,7 +1,8 @@
 """What MkDocs needs to make a site of pages that are also read as they are.
 
-The pages of the project's root (the changelog, how to contribute) become pages of the site, and
-the mark ``varies`` behind a code block's language, which only ``tests/test_docs.py`` reads, goes.
+The pages of the project's root (the changelog, how to contribute) become pages of the site. The
+mark ``varies`` behind a code block's language, which only ``tests/test_docs.py`` reads, goes, and
+blocks with prompts are coloured (and copied) as sessions.
 """
 
 import re
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 
 _MARK = re.compile(r"^(```\w+) varies$", re.MULTILINE)
+_SESSION = re.compile(r"^```python\n(?=>>> )", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -26,7 +28,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Take off the tests' mark; lead links to the root's pages to those of the site."""
+    """Prepare the code blocks; lead links to the root's pages to those of the site."""
     for name, page in FROM_ROOT.items():
         markdown = markdown.replace(f"](../{name}", f"]({page}")
-    return _MARK.sub(r"\1", markdown)
+    return _SESSION.sub("```pycon\n", _MARK.sub(r"\1", markdown))
