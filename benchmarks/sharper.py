@@ -22,11 +22,10 @@ from pathlib import Path
 import polars as pl
 from published import published
 from scipy.stats import t as student
-from validity import inside
 
 import fedcover
 from fedcover.experiment.recipes import BEST
-from fedcover.experiment.summary import summarise
+from fedcover.experiment.summary import inside_band, summarise
 
 GRAPHS = ("cora", "citeseer", "pubmed", "computers")
 CLIENTS = (3, 5, 10, 20)
@@ -76,7 +75,7 @@ def measure(graph: str, clients: int, seeds: int, runs: Sequence[str]) -> pl.Dat
         finished = fedcover.run(loaded, config)
         n = finished.results["n_calibration"][0]
         cells = summarise(finished.results, finished.groups, config.resplits)
-        verdicts = [inside(row, n, clients) for row in cells.iter_rows(named=True)]
+        verdicts = [inside_band(row, n, clients) for row in cells.iter_rows(named=True)]
         on = ["method", "score", "alpha"]
         verdict = cells.select(*on, pl.Series("inside", verdicts))
         rows = finished.results.join(verdict, on=on, maintain_order="left")

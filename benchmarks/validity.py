@@ -9,26 +9,16 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
 import polars as pl
 
 import fedcover
 from fedcover.conformal import SCORES, beta_binomial, coverage_band
 from fedcover.errors import DataError
-from fedcover.experiment.evaluation import base_score
-from fedcover.experiment.summary import STANDARD_ERRORS, summarise
+from fedcover.experiment.summary import inside_band, summarise
 
 GRAPHS = ("cora", "citeseer", "pubmed", "computers")
 CLIENTS = (3, 20)
-
-
-def inside(row: dict[str, Any], n: int, clients: int) -> bool:
-    """Whether a cell's mean coverage lies in its band, up to the error of that mean."""
-    low, high = coverage_band(row["alpha"], n, clients)
-    slack = STANDARD_ERRORS * row["coverage_se"]
-    below_upper = base_score(row["score"]).ties or row["coverage"] <= high + slack
-    return bool(low - slack <= row["coverage"] and below_upper)
 
 
 def check(graph_name: str, clients: int) -> pl.DataFrame:
@@ -59,7 +49,7 @@ def check(graph_name: str, clients: int) -> pl.DataFrame:
                 "upper": None if ties else coverage_band(row["alpha"], n, clients)[1],
                 "one split's sd": beta_binomial(row["alpha"], n, m)[1],
                 "size": row["set_size"],
-                "inside": inside(row, n, clients),
+                "inside": inside_band(row, n, clients),
             }
         )
     return pl.DataFrame(rows, schema_overrides={"upper": pl.Float64})

@@ -6,14 +6,18 @@ import io
 import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.exceptions import TyperException
 
 from fedcover import __version__
-from fedcover.errors import FedcoverError, UsageError
+from fedcover.errors import DataError, FedcoverError, UsageError
+
+if TYPE_CHECKING:
+    from fedcover.paper.definition import Definition
 
 app = typer.Typer(
     add_completion=True,
@@ -264,6 +268,98 @@ def run(
         seconds = time.perf_counter() - began
         files = "results.csv, groups.csv, sets.parquet, ledger.parquet, run.json"
         print(f"\n{folder}: {files} ({seconds:.1f} s)")
+
+
+@app.command()
+def paper(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="datasets, missing-edges, main, clients, coverage, accuracy, scores, "
+            "scores-coverage, quantiles, privacy, communication, or all; verify computes some "
+            "stored cells again and compares.",
+        ),
+    ],
+    preset: Annotated[
+        str, typer.Option(help="default (the guarantee holds) or paper (as published).")
+    ] = "default",
+    graphs: Annotated[
+        str | None, typer.Option(help="Only these graphs, e.g. cora,citeseer (default: all).")
+    ] = None,
+    seeds: Annotated[int | None, _number("N", "Repetitions (default: as the target has).")] = None,
+    store: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where finished cells are kept.")
+    ] = Path("runs/paper"),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Tables and figures go to DIR/PRESET.")
+    ] = Path("results"),
+    workers: Annotated[int | None, _number("N", "Processes (default: one a core).")] = None,
+    sample: Annotated[int, _number("N", "verify: how many cells.")] = 3,
+    draw: Annotated[int, _number("N", "verify: which ones, by a seed.")] = 0,
+    data: Data = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")] = False,
+) -> None:
+    """Make a table or figure of the paper, ours beside the published numbers.
+
+    What was finished before is not computed again; an interrupted run goes on where it stopped.
+    Example: fedcover paper clients --preset paper
+    """
+    from fedcover import display
+    from fedcover.paper.definition import PRESETS, chosen, definitions, narrowed
+    from fedcover.paper.produce import produce
+    from fedcover.paper.store import Store
+
+    if preset not in PRESETS:
+        raise UsageError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}.")
+    for name, value in (("workers", workers), ("sample", sample), ("seeds", seeds)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}; it must be a whole number of 1 or more.")
+    known = narrowed(definitions(), _words("graphs", graphs), seeds)
+    if target == "verify":
+        _verify(known.values(), preset, out / preset, sample, draw, data)
+        return
+    targets = chosen(target, known)
+    began = time.perf_counter()
+    with display.grid_progress(quiet) as on_cell:
+        tables = produce(
+            targets,
+            list(known.values()),
+            preset,
+            store=Store(store),
+            out=out / preset,
+            data=data,
+            workers=workers,
+            on_cell=on_cell,
+        )
+    if not quiet:
+        for _, table in tables:
+            display.paper_table(display.console(), table)
+        names = ", ".join(definition.target for definition, _ in tables)
+        print(f"{out / preset}: {names} ({time.perf_counter() - began:.0f} s)")
+
+
+def _verify(
+    known: Iterable[Definition], preset: str, out: Path, count: int, draw: int, data: str | None
+) -> None:
+    from fedcover.paper import grid
+    from fedcover.paper.produce import ROWS_FILE, read_rows
+    from fedcover.paper.verify import sample, verify
+
+    stored = read_rows(out / ROWS_FILE)
+    drawn = sample(grid.cells(known, preset), stored, count, draw)
+    failed = 0
+    for comparison in verify(drawn, stored, data):
+        verdict = "agrees" if comparison.agrees else "DIFFERS"
+        print(
+            f"{comparison.cell.name}: {verdict} in {comparison.rows} rows (largest difference: "
+            f"{comparison.size:.4f} labels, {comparison.coverage:.4f} coverage)",
+            flush=True,
+        )
+        failed += not comparison.agrees
+    if failed:
+        raise DataError(f"{failed} of {len(drawn)} cells differ from {out / ROWS_FILE}.")
+    print(f"{len(drawn)} of {len(drawn)} cells agree with {out / ROWS_FILE}.")
 
 
 @app.command()

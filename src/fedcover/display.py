@@ -22,6 +22,8 @@ from fedcover.experiment.run import Run
 from fedcover.experiment.summary import STANDARD_ERRORS, closed_share, summarise
 from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.statistics import DatasetRow, GraphRow, MissingEdgesRow
+from fedcover.paper.tables import Table as PaperTable
+from fedcover.paper.work import OnCell
 
 _UNBOUNDED = 100_000  # characters: wider than any table
 
@@ -54,6 +56,51 @@ def progress(quiet: bool) -> Iterator[ProgressCall | None]:
                 print(f"{stage}: {done} of {total}", file=sys.stderr, flush=True)
 
         yield say
+
+
+@contextmanager
+def grid_progress(quiet: bool) -> Iterator[OnCell | None]:
+    """Cells done and the time that remains: a bar on a terminal, one line a cell elsewhere."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        columns = (BarColumn(), TextColumn("{task.completed}/{task.total} cells"))
+        said = TextColumn("{task.description}")
+        with Progress(*columns, TimeElapsedColumn(), said, console=Console(stderr=True)) as bar:
+            task = bar.add_task("")
+
+            def show(done: int, total: int, left: float | None, name: str) -> None:
+                text = f"{_left(left)}; last: {name}" if name else ""
+                bar.update(task, completed=done, total=total, description=text)
+
+            yield show
+    else:
+
+        def say(done: int, total: int, left: float | None, name: str) -> None:
+            what = f"{name}; {_left(left)}" if name else "finished before"
+            print(f"{done} of {total} cells: {what}", file=sys.stderr, flush=True)
+
+        yield say
+
+
+def _left(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes = round(seconds / 60)
+    return f"about {minutes} min left" if minutes else f"about {seconds:.0f} s left"
+
+
+def paper_table(console: Console, table: PaperTable) -> None:
+    """A target of the paper, with its notes."""
+    shown = Table(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD)
+    for number, heading in enumerate(table.headings):
+        shown.add_column(Text(heading), justify="left" if number < table.words else "right")
+    for row in table.rows:
+        shown.add_row(*map(Text, row))
+    console.print(shown, width=_UNBOUNDED if not console.is_terminal else None)
+    for note in table.notes:
+        console.print(Text(note), soft_wrap=True)
+    console.print()
 
 
 def _bar() -> Progress:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isnan
+from typing import Any
 
 import polars as pl
 
-from fedcover.conformal import beta_binomial
+from fedcover.conformal import beta_binomial, coverage_band
+from fedcover.experiment.evaluation import base_score
 
 CELL = ("score", "quantile", "method", "alpha")
 STANDARD_ERRORS = 3
@@ -75,3 +78,14 @@ def closed_share(results: pl.DataFrame) -> pl.DataFrame:
         )
         .select(*cell, "closed")
     )
+
+
+def inside_band(row: Mapping[str, Any], n_calibration: int, clients: int) -> bool:
+    """Whether a cell's mean coverage lies in Theorem 1's band, up to three errors of that mean.
+
+    The upper end is not asked of scores that tie (design, rule 5.6).
+    """
+    low, high = coverage_band(row["alpha"], n_calibration, clients)
+    slack = STANDARD_ERRORS * row["coverage_se"]
+    below_upper = base_score(row["score"]).ties or row["coverage"] <= high + slack
+    return bool(low - slack <= row["coverage"] and below_upper)

@@ -1,0 +1,165 @@
+"""The paper's figures in matplotlib: lines with error bars, and heat maps."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import polars as pl
+from matplotlib.axes import Axes as Panel
+from matplotlib.figure import Figure
+
+from fedcover.conformal import coverage_band
+from fedcover.graphs.catalogue import DATASETS
+from fedcover.paper.definition import Axes
+
+# Okabe and Ito's colours, which colour-blind readers tell apart, with a mark each.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
+MARKS = ("o", "s", "^", "D", "v", "P", "X")
+HEADINGS = {
+    "clients": "clients K",
+    "level": "level 1 − α",
+    "set_size": "labels in a set",
+    "coverage": "coverage",
+}
+STYLE: Any = {
+    "svg.hashsalt": "fedcover",  # the same figure gives the same file
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "figure.constrained_layout.use": True,
+    "legend.frameon": False,
+}
+
+
+def draw(cells: pl.DataFrame, axes: Axes, title: str) -> dict[str, bytes]:
+    """The figure as SVG and PNG; ``cells`` are those of a target (see fedcover.paper.views)."""
+    shown = cells
+    for name, value in axes.where.items():
+        shown = shown.filter(pl.col(name) == value)
+    panels = shown[axes.panels].unique(maintain_order=True).to_list()
+    with mpl.rc_context(STYLE):
+        width = max(3.1 * len(panels), 4.5)
+        figure = Figure(figsize=(width, 3.3))
+        row = figure.subplots(1, len(panels), squeeze=False, sharey=axes.style == "lines")[0]
+        for panel, value in zip(row, panels, strict=True):
+            part = shown.filter(pl.col(axes.panels) == value)
+            if axes.style == "heatmap":
+                _heatmap(panel, part, axes)
+            else:
+                _lines(panel, part, axes, shown)
+            panel.set_title(_name(axes.panels, value))
+        if axes.style == "lines":
+            row[0].set_ylabel(HEADINGS[axes.y])
+            handles, names = row[0].get_legend_handles_labels()
+            figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 5))
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+        return {kind: _bytes(figure, kind) for kind in ("svg", "png")}
+
+
+def _bytes(figure: Figure, kind: str) -> bytes:
+    file = io.BytesIO()
+    # No date and no version, so that the same numbers give the same bytes.
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    figure.savefig(file, format=kind, dpi=160, metadata=metadata)
+    return file.getvalue()
+
+
+def _lines(panel: Panel, part: pl.DataFrame, axes: Axes, everything: pl.DataFrame) -> None:
+    places = sorted(everything[axes.x].unique().to_list())
+    # Numbers of clients stand side by side, whatever lies between them.
+    where = {x: i if axes.x == "clients" else x for i, x in enumerate(places)}
+    if axes.y == "coverage":
+        _target(panel, part, axes, where)
+    series = everything[axes.series].unique(maintain_order=True).to_list()
+    for number, value in enumerate(series):
+        line = part.filter(pl.col(axes.series) == value).sort(axes.x)
+        if line.is_empty():
+            continue
+        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        panel.errorbar(
+            [where[x] for x in line[axes.x]],
+            line[axes.y].to_list(),
+            yerr=line[f"{axes.y}_sd"].fill_null(0.0).to_list(),
+            color=colour,
+            marker=mark,
+            markersize=4,
+            linewidth=1.4,
+            capsize=2,
+            label=_name(axes.series, value),
+        )
+        known = line.filter(pl.col("published").is_not_null())
+        if axes.y == "set_size" and len(known):
+            panel.plot(
+                [where[x] for x in known[axes.x]],
+                known["published"].to_list(),
+                color=colour,
+                marker=mark,
+                markerfacecolor="none",
+                markersize=4,
+                linewidth=0.9,
+                linestyle=":",
+                label=f"{_name(axes.series, value)}, published",
+            )
+    panel.set_xlabel(HEADINGS.get(axes.x, axes.x))
+    if axes.x == "clients":
+        panel.set_xticks(list(where.values()), [str(x) for x in places])
+    panel.grid(axis="y", alpha=0.25, linewidth=0.6)
+    if axes.y == "set_size":
+        panel.set_ylim(bottom=0)
+
+
+def _target(panel: Panel, part: pl.DataFrame, axes: Axes, where: Mapping[Any, float]) -> None:
+    """The promised level, and the theorem's band where a rule has one."""
+    line = part.group_by(axes.x).agg(pl.col("level").first(), pl.col("inside").is_not_null().any())
+    rows = line.sort(axes.x).rows(named=True)
+    places = [where[row[axes.x]] for row in rows]
+    levels = [row["level"] for row in rows]
+    panel.plot(places, levels, color="#777777", linewidth=1, linestyle="--", label="promised")
+    if all(row["inside"] for row in rows):
+        highs = [max(_highs(part.filter(pl.col(axes.x) == row[axes.x]))) for row in rows]
+        panel.fill_between(
+            places, levels, highs, color="#777777", alpha=0.2, linewidth=0, label="theorem's band"
+        )
+
+
+def _highs(cells: pl.DataFrame) -> Sequence[float]:
+    columns = cells.select("alpha", "n_calibration", "clients").iter_rows()
+    return [coverage_band(alpha, n, clients)[1] for alpha, n, clients in columns]
+
+
+def _heatmap(panel: Panel, part: pl.DataFrame, axes: Axes) -> None:
+    """Rows of series (method and variant), columns of x, the value written in each field."""
+    levels = sorted(part[axes.x].unique().to_list())
+    keys = part.select("method", axes.series).unique(maintain_order=True).rows()
+    values = [
+        [part.filter(pl.col("method") == m, pl.col(axes.series) == s, pl.col(axes.x) == x)[axes.y]
+         for x in levels]
+        for m, s in keys
+    ]  # fmt: skip
+    numbers = [[float(found[0]) if len(found) else float("nan") for found in row] for row in values]
+    panel.imshow(numbers, cmap="cividis_r", aspect="auto")
+    middle = (max(map(max, numbers)) + min(map(min, numbers))) / 2
+    for i, row in enumerate(numbers):
+        for j, number in enumerate(row):
+            colour = "white" if number > middle else "black"
+            panel.text(j, i, f"{number:.2f}", ha="center", va="center", color=colour, fontsize=8)
+    panel.set_xticks(range(len(levels)), [f"{level:.2f}" for level in levels])
+    names = [f"{method}, {variant}" if variant else method for method, variant in keys]
+    panel.set_yticks(range(len(keys)), names)
+    panel.set_xlabel(HEADINGS.get(axes.x, axes.x))
+    panel.spines[:].set_visible(False)
+
+
+def _name(column: str, value: Any) -> str:
+    if column == "clients":
+        return f"K = {value}"
+    if column == "level":
+        return f"level {value:.2f}"
+    if column == "dataset":
+        return DATASETS[value].title
+    return str(value)

@@ -1,0 +1,88 @@
+"""What the store keeps of a run: one row for each score, rule, level and seed."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fedcover.experiment.frames import KEY, RESULTS
+from fedcover.experiment.run import Run
+from fedcover.paper.grid import Cell
+from fedcover.paper.version import code_version
+
+GROUP = pl.Struct(
+    {
+        "kind": pl.String,
+        "group": pl.String,
+        "n_test": pl.Float32,
+        "coverage": pl.Float32,
+        "set_size": pl.Float32,
+    }
+)
+SENT = pl.Struct({"kind": pl.String, "direction": pl.String, "bytes": pl.Int64, "rounds": pl.Int64})
+ROWS = pl.Schema(
+    {
+        "preset": pl.String,
+        "variant": pl.String,
+        **RESULTS,
+        "coverage_sd": pl.Float64,
+        "resplits": pl.Int64,
+        "prototypes": pl.Int64,  # Gen's M
+        "groups": pl.List(GROUP),
+        "sent": pl.List(SENT),
+        "cell_seconds": pl.Float64,
+        "cell_cpu_seconds": pl.Float64,
+        "cell": pl.String,
+        "code": pl.String,
+    }
+)
+"""Columns of the store. ``groups``: by client, class, position and set size, as in groups.csv;
+``sent``: bytes by kind and direction over all clients and rounds; ``cell`` is the key;
+``cell_seconds`` are for all rows of a cell together."""
+
+KINDS = ("client", "class", "position", "size")
+
+
+def rows_of(cell: Cell, finished: Run, seconds: float, cpu_seconds: float) -> pl.DataFrame:
+    """A finished cell's rows."""
+    groups = finished.groups.lazy()
+    spread = groups.filter(pl.col("kind") == "all").select(*KEY, "coverage_sd")
+    parts = (
+        groups.filter(pl.col("kind").is_in(KINDS))
+        .group_by(KEY, maintain_order=True)
+        .agg(pl.struct("kind", "group", "n_test", "coverage", "set_size").alias("groups"))
+    )
+    sent = (
+        finished.ledger.lazy()
+        .with_columns(pl.col("bytes") * pl.col("rounds"))
+        .group_by("seed", "kind", "direction", maintain_order=True)
+        .agg(pl.col("bytes").sum(), pl.col("rounds").max())
+        .group_by("seed", maintain_order=True)
+        .agg(pl.struct("kind", "direction", "bytes", "rounds").alias("sent"))
+    )
+    chosen = finished.info["chosen_on_validation"].get(cell.method, {})
+    prototypes = pl.LazyFrame(
+        {
+            "seed": list(cell.config.seed_range),
+            "prototypes": chosen.get("prototypes", [None] * cell.config.seeds),
+        },
+        schema={"seed": pl.Int64, "prototypes": pl.Int64},
+    )
+    return (
+        finished.results.lazy()
+        .join(spread, on=KEY, how="left", maintain_order="left")
+        .join(parts, on=KEY, how="left", maintain_order="left")
+        .join(sent, on="seed", how="left", maintain_order="left")
+        .join(prototypes, on="seed", how="left", maintain_order="left")
+        .with_columns(
+            pl.lit(cell.preset).alias("preset"),
+            pl.lit(cell.variant).alias("variant"),
+            pl.lit(cell.config.resplits, pl.Int64).alias("resplits"),
+            pl.lit(round(seconds, 3)).alias("cell_seconds"),
+            pl.lit(round(cpu_seconds, 3)).alias("cell_cpu_seconds"),
+            pl.lit(cell.key).alias("cell"),
+            pl.lit(code_version()).alias("code"),
+        )
+        .select(ROWS.names())
+        .cast(ROWS)
+        .collect()
+    )

@@ -1,0 +1,89 @@
+"""A table as text: Markdown for reading, LaTeX for papers, CSV for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "–": "--",
+    "≤": r"$\leq$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "α": r"$\alpha$",
+    "ε": r"$\varepsilon$",
+    "Θ": r"$\Theta$",
+    "▼": r"$\downarrow$",
+    "▲": r"$\uparrow$",
+    "²": r"$^2$",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings and cells as text, the sentences under them, and the same as tidy data."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    data: pl.DataFrame
+    notes: Sequence[str] = ()
+    words: int = 1  # leading columns that are words, the others are numbers
+    extra: dict[str, Table] = field(default_factory=dict)  # smaller tables of the same target
+
+
+def markdown(table: Table) -> str:
+    """GitHub's kind of table; notes are a list below."""
+    align = ["---" if i < table.words else "--:" for i in range(len(table.headings))]
+    lines = [_row(table.headings), "|" + "|".join(align) + "|", *map(_row, table.rows)]
+    parts = [f"## {table.title}", "\n".join(lines)]
+    if table.notes:
+        parts.append("\n".join(f"- {note}" for note in table.notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def latex(table: Table) -> str:
+    """A ``tabular`` with booktabs' rules inside a ``table``; ready for ``\\input``."""
+    columns = "l" * table.words + "r" * (len(table.headings) - table.words)
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escape(table.title)}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        _latex_row(table.headings),
+        r"\midrule",
+        *map(_latex_row, table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *(rf"\par\smallskip\footnotesize {escape(note)}" for note in table.notes),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(map(escape, cells)) + r" \\"
+
+
+def escape(text: str) -> str:
+    """Text as LaTeX sees it."""
+    return "".join(_LATEX.get(letter, letter) for letter in text)

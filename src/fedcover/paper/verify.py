@@ -1,0 +1,62 @@
+"""Do the stored results come out again? Some cells are computed anew and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fedcover.errors import DataError
+from fedcover.paper.grid import Cell
+from fedcover.paper.work import compute
+
+SIZE = 0.05  # labels, or this share of the stored size, whichever is more
+COVERAGE = 0.01
+ON = ("dataset", "clients", "method", "variant", "model", "score", "quantile", "alpha", "seed")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One cell computed again: the largest differences over its rows, and the verdict."""
+
+    cell: Cell
+    rows: int
+    size: float
+    coverage: float
+    agrees: bool
+
+
+def sample(cells: Sequence[Cell], stored: pl.DataFrame, count: int, seed: int) -> list[Cell]:
+    """So many of the stored cells, drawn without regard to their cost."""
+    held = {tuple(row) for row in stored.select(*ON[:5], "seed").iter_rows()}
+    known = [c for c in cells if _identity(c) in held]
+    if not known:
+        raise DataError("none of the stored rows belongs to a cell of the grid.")
+    drawn = np.random.default_rng(seed).permutation(len(known))[:count]
+    return [known[i] for i in sorted(drawn)]
+
+
+def _identity(cell: Cell) -> tuple[object, ...]:
+    from fedcover.experiment.recipes import recipe_of
+
+    config = cell.config
+    model = recipe_of(cell.method).method.model or config.model
+    return (cell.graph, config.clients, cell.method, cell.variant, model, config.first_seed)
+
+
+def verify(
+    cells: Sequence[Cell], stored: pl.DataFrame, data: str | Path | None = None
+) -> Iterator[Comparison]:
+    """Compute each cell again and compare it with its stored rows."""
+    for cell in cells:
+        again = compute(cell, data)
+        both = stored.join(again, on=ON, how="inner", suffix="_again")
+        size = (both["set_size_again"] - both["set_size"]).abs()
+        coverage = (both["coverage_again"] - both["coverage"]).abs()
+        allowed = (SIZE * both["set_size"]).clip(lower_bound=SIZE)
+        agrees = bool(len(both) and (size <= allowed).all() and (coverage <= COVERAGE).all())
+        largest = [float(s.max() or 0.0) for s in (size, coverage)]  # type: ignore[arg-type]
+        yield Comparison(cell, len(both), largest[0], largest[1], agrees)

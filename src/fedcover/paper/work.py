@@ -1,0 +1,169 @@
+"""Computes the cells that are missing, one process a core."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import lru_cache
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcover.errors import DataError
+from fedcover.paper.grid import Cell
+from fedcover.paper.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+    from torch_geometric.data import Data
+
+POLL = 1.0  # seconds between looks at a cell that another process computes
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+OnCell = Callable[[int, int, float | None, str], None]
+"""Called as ``on_cell(done, total, seconds_left, name)``."""
+
+
+def complete(
+    cells: Sequence[Cell],
+    store: Store,
+    *,
+    data: str | Path | None = None,
+    workers: int | None = None,
+    on_cell: OnCell | None = None,
+) -> None:
+    """Compute every missing cell; cells that another process is at are waited for."""
+    pending = store.missing(cells)
+    clock = _Clock(cells, pending, on_cell)
+    if not pending:
+        return
+    for graph in {cell.graph for cell in pending}:
+        _graph(graph, data)  # a missing file is said before any work, not by a worker
+    count = min(workers or os.cpu_count() or 1, len(pending))
+    with _one_thread_each(), _pool(count) as pool:
+        while pending:
+            futures = {pool.submit(_compute, cell, store.folder, data): cell for cell in pending}
+            try:
+                _follow(futures, clock)
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                _stop(pool)
+                raise
+            pending = store.missing(pending)
+            if pending:
+                time.sleep(POLL)
+
+
+def compute(cell: Cell, data: str | Path | None = None) -> pl.DataFrame:
+    """The rows of one cell, computed here and now."""
+    from fedcover.experiment import run
+    from fedcover.paper.rows import rows_of
+
+    graph = _graph(cell.graph, data)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    finished = run(graph, cell.config)
+    return rows_of(cell, finished, time.perf_counter() - began, time.process_time() - began_cpu)
+
+
+def _compute(cell: Cell, folder: Path, data: str | Path | None) -> bool:
+    """Compute a cell unless it is there or someone else is at it; whether it is there now."""
+    store = Store(folder)
+    with store.claim(cell) as ours:
+        if ours and not store.holds(cell):
+            store.write(cell, compute(cell, data))
+    return store.holds(cell)
+
+
+def _follow(futures: dict[Future[bool], Cell], clock: _Clock) -> None:
+    """Report cells as they are finished, here or by another process."""
+    waiting = set(futures)
+    while waiting:
+        done, waiting = wait(waiting, timeout=POLL, return_when=FIRST_COMPLETED)
+        for future in done:
+            cell = futures[future]
+            try:
+                if future.result():
+                    clock.finished(cell)
+            except BrokenProcessPool:
+                raise DataError(
+                    f"{cell.name}: a worker process died, perhaps for lack of memory; "
+                    "try --workers 1. What was finished is kept."
+                ) from None
+
+
+class _Clock:
+    """Counts cells and estimates the time that remains from the weights of what is done."""
+
+    def __init__(
+        self, cells: Sequence[Cell], pending: Sequence[Cell], on_cell: OnCell | None
+    ) -> None:
+        self._total = len(cells)
+        self._left = {cell.key: cell for cell in pending}
+        self._on_cell = on_cell
+        self._began = time.perf_counter()
+        self._weight = 0.0
+        if on_cell is not None:
+            on_cell(self._total - len(self._left), self._total, None, "")
+
+    def finished(self, cell: Cell) -> None:
+        self._left.pop(cell.key, None)
+        self._weight += cell.weight
+        if self._on_cell is not None:
+            speed = self._weight / (time.perf_counter() - self._began)
+            remains = sum(left.weight for left in self._left.values()) / speed
+            self._on_cell(self._total - len(self._left), self._total, remains, cell.name)
+
+
+@lru_cache(maxsize=4)
+def _graph(name: str, data: str | Path | None) -> Data:
+    from fedcover.graphs import load
+
+    return load(name, data)
+
+
+def _pool(count: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_enter)
+
+
+def _enter() -> None:
+    """A worker has one thread, and ends when the process that started it is gone."""
+    import torch
+
+    torch.set_num_threads(1)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """End the workers now: what they have in hand is lost, what is in the store is whole."""
+    for process in list((pool._processes or {}).values()):
+        process.terminate()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Libraries read these variables when a worker loads them."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
