@@ -17,7 +17,17 @@ from fedcover import __version__, cli
 from fedcover.experiment.recipes import BEST
 
 QUICK = ["--clients", "2", "--seeds", "2", "--rounds", "3", "--hidden", "4", "--resplits", "5"]
-FILES = ["groups.csv", "ledger.parquet", "results.csv", "run.json", "sets.parquet"]
+FILES = [
+    "edges.parquet",
+    "groups.csv",
+    "ledger.parquet",
+    "nodes.parquet",
+    "report.html",
+    "results.csv",
+    "run.json",
+    "scores.parquet",
+    "sets.parquet",
+]
 
 
 def nodes_csv(nodes=24, **columns):
@@ -243,7 +253,7 @@ def test_the_same_recipe_gives_the_same_bytes_but_for_the_seconds(fedcover, here
         for contents in files
     ]
     assert untimed[0] == untimed[1]
-    for name in ("groups.csv", "ledger.parquet", "sets.parquet"):
+    for name in ("groups.csv", *(name for name in FILES if name.endswith(".parquet"))):
         assert files[0][FILES.index(name)] == files[1][FILES.index(name)], name
 
 

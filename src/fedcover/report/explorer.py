@@ -31,7 +31,7 @@ def explorer(stored: Stored, labels: list[str]) -> dict[str, Any] | None:
         return None
     if stored.scores is None or stored.sets is None:
         return None
-    nodes, clients = stored.nodes, _names(stored.nodes["client"])
+    nodes, clients = stored.nodes, _natural(_names(stored.nodes["client"]))
     index = {name: i for i, name in enumerate(nodes["node"].to_list())}
     roles = ["training", "validation", "calibration", "test"]
     edges = stored.edges
@@ -114,6 +114,11 @@ def _text(value: object) -> str:
 def _names(column: pl.Series) -> list[str]:
     """Different values in the order of their first appearance."""
     return [str(value) for value in column.unique(maintain_order=True)]
+
+
+def _natural(names: list[str]) -> list[str]:
+    """Numbers by their value, other names as they come."""
+    return sorted(names, key=int) if all(name.isdecimal() for name in names) else names
 
 
 def _codes(column: pl.Series, names: list[str]) -> list[int]:

@@ -62,7 +62,7 @@ const describe = (cells, text) => (cells.length ? `${list(cells.map((cell) => `$
 // Coverage minus its target: so all levels share one line, and the band is wide enough to be seen.
 function coverageChart(cells, xs, xOf, axisTitle, title) {
   const held = cells.map((cell) => ({ ...cell, over: cell.coverage - cell.level }));
-  const spreads = { low: { of: spreadOf("over", "coverage_sd", -1) }, high: { of: spreadOf("over", "coverage_sd", 1), spread: "coverage_sd" } };
+  const spreads = { low: { of: (c) => c.over - 3 * c.coverage_se }, high: { of: (c) => c.over + 3 * c.coverage_se, spread: "coverage_se" } };
   const bands = xs.map((value, i) => {
     const own = held.find((cell) => xOf(cell) === value && cell.low !== null);
     return own ? { i, top: own.high === null ? null : own.high - own.level } : null;
@@ -71,22 +71,22 @@ function coverageChart(cells, xs, xOf, axisTitle, title) {
   const here = held.filter((cell) => cell.level === Number(label("alpha", state.alpha)) && String(cell.clients) === state.clients);
   const inside = held.filter((cell) => cell.status === "inside").length;
   const judged = held.filter((cell) => cell.status !== "none").length;
-  const reach = Math.max(0.012, ...held.map((c) => Math.abs(c.over) + (c.coverage_sd ?? 0)), ...upper.map((b) => b.top));
-  const low = Math.min(-0.006, ...held.map((c) => c.over - (c.coverage_sd ?? 0)));
+  const low = Math.min(-0.003, ...held.map(spreads.low.of));
+  const top = Math.max(0.003, ...held.map(spreads.high.of), ...upper.map((b) => b.top));
   return chart({
-    title, note: judged ? "Coverage minus its target. Zero is the target; the shaded band is where the theorem puts it." : "Coverage minus its target. This rule has no guarantee, so there is no band.",
+    title, note: judged ? "Coverage minus its target; bars: ± three standard errors. The shaded band is where the theorem puts the mean." : "Coverage minus its target; bars: ± three standard errors. This rule has no guarantee, so there is no band.",
     alt: `${title}, by method. ${judged ? `${inside} of ${judged} lie in the theorem's band.` : "This rule has no guarantee."} At the chosen level: ${describe(here, (c) => number(c.coverage, 3))}`,
     draw: against(held, xs, xOf, {
-      title: axisTitle, y: "over", ...spreads, zero: false, digits: 3, domain: [low * 1.08, Math.max(0.006, ...held.map((c) => c.over + (c.coverage_sd ?? 0)), ...upper.map((b) => b.top)) * 1.08],
+      title: axisTitle, y: "over", ...spreads, zero: false, digits: 3, domain: [low * 1.08, top * 1.08],
       extra: [
         Plot.rect(upper, { x1: (b) => b.i - 0.46, x2: (b) => b.i + 0.46, y1: 0, y2: "top", fill: "var(--band)", fillOpacity: 0.13 }),
         Plot.ruleY([0], { stroke: "var(--ink)", strokeWidth: 1.4 }),
         Plot.text([0], { x: xs.length - 0.5, y: 0, text: () => "target", textAnchor: "end", dy: 9, fill: "var(--muted)" }),
       ],
     }),
-    columns: [["Method", (c) => c.method], [axisTitle, (c) => String(xOf(c)), true], ["Target", (c) => String(c.level), true], ["Coverage", (c) => number(c.coverage, 4), true], ["sd over seeds", (c) => number(c.coverage_sd, 4), true],
+    columns: [["Method", (c) => c.method], [axisTitle, (c) => String(xOf(c)), true], ["Target", (c) => String(c.level), true], ["Coverage", (c) => number(c.coverage, 4), true], ["Standard error", (c) => number(c.coverage_se, 4), true], ["sd over seeds", (c) => number(c.coverage_sd, 4), true],
       ["Band", (c) => (c.low === null ? "none" : `${number(c.low, 3)} to ${c.high === null ? "1" : number(c.high, 4)}`), true], ["Verdict", (c) => (c.status === "none" ? "no guarantee" : c.status)]],
-    body: held, reach,
+    body: held,
   });
 }
 
@@ -134,14 +134,14 @@ function distribution() {
       const side = width < 520 ? 8 : Math.min(190, 24 + 7 * Math.max(...cells.map((cell) => cell.method.length)));
       const narrow = side === 8;
       return Plot.plot({
-        width, height: cells.length * (narrow ? 52 : 36) + 34, marginLeft: side, marginRight: 8, marginTop: narrow ? 14 : 4, marginBottom: 28, style: FONT,
+        width, height: cells.length * (narrow ? 54 : 36) + 34, marginLeft: side, marginRight: 8, marginTop: narrow ? 14 : 4, marginBottom: 28, style: FONT,
         x: { domain: [0, 1], label: null, tickFormat: (v) => `${100 * v}%`, ticks: 5, tickSize: 0 },
-        y: { domain: cells.map((cell) => cell.method), label: null, padding: narrow ? 0.42 : 0.24, tickSize: 0, axis: narrow ? null : "left" },
+        y: { domain: cells.map((cell) => cell.method), label: null, padding: narrow ? 0.48 : 0.24, tickSize: 0, axis: narrow ? null : "left" },
         color: { type: "identity" },
         marks: [
           Plot.barX(parts, { x1: "from", x2: "to", y: "method", fill: (p) => `var(--z${p.size})`, insetRight: 1, title: (p) => `${p.method}: ${percent(p.share)} of the sets hold ${called(p.size)}` }),
           Plot.text(parts.filter((p) => p.share * width > 34), { x: (p) => (p.from + p.to) / 2, y: "method", text: (p) => percent(p.share), fill: (p) => (p.size === 1 || p.size === 2 ? "var(--zt)" : "var(--zd)") }),
-          ...(narrow ? [Plot.text(cells, { x: 0, y: "method", text: "method", textAnchor: "start", dy: -24, fill: "var(--ink)" })] : []),
+          ...(narrow ? [Plot.text(cells, { x: 0, y: "method", text: "method", textAnchor: "start", dy: -23, fill: "var(--ink)" })] : []),
         ],
       });
     },
@@ -185,14 +185,14 @@ function dotPlot(cell, kind, held, value, target) {
   const marked = value === "coverage" && kind === "client" && worst ? [{ name: worst[0], coverage: worst[3] }] : [];
   const others = held.flatMap((row) => row.others);
   return (width) => {
-    const longest = Math.max(...held.map((row) => short(row.name).length));
-    const side = Math.min(width * 0.42, 26 + 6.6 * longest);
+    const letters = width < 400 ? 16 : 24, longest = Math.max(...held.map((row) => short(row.name, letters).length));
+    const side = 20 + 6.7 * longest;
     const values = [...held, ...others].map((row) => row[value]).filter((v) => v !== null && v !== undefined);
     const domain = value === "coverage" ? [Math.min(target - 0.02, ...values) - 0.012, Math.min(1, Math.max(target + 0.02, ...values) + 0.012)] : [0, Math.max(1, ...values) * 1.06];
     return Plot.plot({
       width, height: held.length * 23 + 46, marginLeft: side, marginRight: 50, marginTop: 8, marginBottom: 30, style: FONT,
-      x: { domain, label: null, ticks: width < 400 ? 4 : 6, tickSize: 0, grid: true, tickFormat: (v) => number(v, value === "coverage" ? 2 : 1) },
-      y: { domain: held.map((row) => row.name), label: null, tickSize: 0, tickFormat: (name) => short(String(name)), padding: 0.5 },
+      x: { domain, label: null, ticks: Math.max(2, Math.floor((width - side - 50) / 56)), tickSize: 0, grid: true, tickFormat: (v) => number(v, value === "coverage" ? 2 : 1) },
+      y: { domain: held.map((row) => row.name), label: null, tickSize: 0, tickFormat: (name) => short(String(name), letters), padding: 0.5 },
       color: { type: "identity" },
       marks: [
         value === "coverage" ? Plot.ruleX([target], { stroke: "var(--ink)", strokeWidth: 1.4 }) : null,

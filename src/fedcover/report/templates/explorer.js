@@ -29,7 +29,7 @@ function buildExplorer(pick) {
     keydown: (event) => { if (event.key === "Enter") pick(event.target.value.trim()); },
   });
   put("node",
-    h("p", { class: "sub" }, `Test nodes of seed ${data.first_seed} have a set; ${count(ids.length, "of them")}`.replace("of thems", "of them"), " can be looked at. The set follows the choices above."),
+    h("p", { class: "sub" }, `Test nodes of seed ${data.first_seed} have a set; ${ids.length.toLocaleString("en")} of them can be looked at. The set follows the choices above.`),
     h("div", { class: "search" },
       h("div", { class: "field" }, h("label", { for: "find" }, "Node"), input, h("datalist", { id: "ids" }, ids.map((id) => h("option", { value: id })))),
       h("div", { class: "presets" },
@@ -83,7 +83,7 @@ function setOf(row, node, truth) {
     h("th", { scope: "row" }, data.labels[label], label === truth ? h("span", { class: "tag" }, "true") : null),
     h("td", { class: "bar" }, h("i", { style: `width:${Math.max(0.5, 100 * probs[label])}%` })),
     h("td", { class: "n" }, number(probs[label], 3)),
-    h("td", { class: "n" }, scores[label] === null ? "–" : number(scores[label] / 1e5, 3)),
+    h("td", { class: "n score" }, scores[label] === null ? "–" : number(scores[label] / 1e5, 3)),
     h("td", { class: "reason" }, reason(label)))));
   return h("div", {},
     h("ul", { class: "chips", "aria-label": "The set", "data-set": JSON.stringify(listed(members)) },

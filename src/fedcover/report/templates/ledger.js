@@ -21,10 +21,13 @@ function showLedger() {
   const totals = Object.entries(sent.kinds).map(([method, kinds]) => [method, d3.sum(kinds, (k) => k[1]), d3.sum(kinds, (k) => k[2])]);
   const most = d3.max(totals, (t) => t[1] + t[2]);
   const kinds = sent.kinds[state.method];
+  const sorted = d3.sort(kinds ?? [], (k) => -(k[1] + k[2])), biggest = d3.max(sorted, (k) => k[1] + k[2]);
+  const large = sorted.length > 7 ? 5 : sorted.length, rest = sorted.slice(large);
   const perClient = sent.clients[state.method];
   const detail = kinds ? [
     h("h3", {}, `${state.method}, by kind of message`),
-    ledgerTable("Kind", d3.sort(kinds, (k) => -(k[1] + k[2])), d3.max(kinds, (k) => k[1] + k[2])),
+    ledgerTable("Kind", [...sorted.slice(0, large), ...(rest.length ? [[`${count(rest.length, "smaller kind")}`, d3.sum(rest, (k) => k[1]), d3.sum(rest, (k) => k[2])]] : [])], biggest),
+    rest.length ? h("details", {}, h("summary", {}, "The smaller kinds, one by one"), ledgerTable("Kind", rest, biggest)) : null,
     h("details", {}, h("summary", {}, `${state.method}, by client (seed ${data.first_seed})`), ledgerTable("Client", perClient.slice(0, 100), d3.max(perClient, (k) => k[1] + k[2])),
       perClient.length > 100 ? h("p", { class: "sub" }, `${perClient.length - 100} further clients are in ledger.parquet.`) : null),
   ] : [h("p", { class: "sub" }, `${state.method} is a mark: nothing of it would cross a network.`)];

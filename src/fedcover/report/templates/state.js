@@ -3,7 +3,7 @@
 const DIMENSIONS = ["preset", "variant", "dataset", "clients", "score", "quantile", "alpha", "method"];
 const TITLES = {
   preset: "Preset", variant: "Variant", dataset: "Data set", clients: "Clients (K)", score: "Score",
-  quantile: "Quantile rule", alpha: "Level", method: "Method, for the details",
+  quantile: "Quantile rule", alpha: "Level", method: "Method (details below)",
 };
 const WISHES = { quantile: "exact", alpha: "0.1", preset: "default" };
 const state = { node: null };
