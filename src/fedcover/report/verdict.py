@@ -172,7 +172,7 @@ def _grid_held(judged: Sequence[Cell], inside: int, below: int) -> Card:
         f"guarantee; {below} lie below it, {above} above."
     )
     answer = f"In {inside} of {len(judged)} cells"
-    return card(question, answer, text, "bad" if below else "good")
+    return card(question, answer, text, "bad" if below else "plain" if above else "good")
 
 
 def _grid_worst(cells: Sequence[Cell], judged: Sequence[Cell]) -> Card:

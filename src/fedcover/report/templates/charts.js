@@ -18,12 +18,15 @@ function against(cells, xs, xOf, { title, y, low, high, zero, digits, extra = []
   const colour = (cell) => style.get(cell.method).colour;
   const symbol = (cell) => style.get(cell.method).symbol;
   const sorted = [...cells].sort((a, b) => xs.indexOf(xOf(a)) - xs.indexOf(xOf(b)));
+  const here = xs.findIndex((value) => value === (title === "Level" ? Number(label("alpha", state.alpha)) : Number(state.clients)));
   const tip = (cell) => `${cell.method}\nset size ${number(cell.set_size, 2)}${cell.set_size_sd === null ? "" : ` ± ${number(cell.set_size_sd, 2)}`}\ncoverage ${number(cell.coverage, 3)}, target ${cell.level}`;
   return (width) => Plot.plot({
     width, height: 300, marginLeft: 46, marginRight: 8, marginBottom: 38, marginTop: 16, style: FONT,
     x: { domain: [-0.5, xs.length - 0.5], label: null },
-    y: { grid: true, label: null, ticks: 5, zero, nice: true, tickFormat: (v) => number(v, digits), ...(domain ? { domain } : {}) },
+    y: { label: null, ticks: 5, tickSize: 0, zero, nice: true, tickFormat: (v) => number(v, digits), ...(domain ? { domain } : {}) },
     marks: [
+      ...(xs.length > 1 ? [Plot.rect([here], { x1: (i) => i - 0.5, x2: (i) => i + 0.5, fill: "var(--soft)" })] : []),
+      Plot.gridY({ ticks: 5, stroke: "var(--line)", strokeOpacity: 1 }),
       ...axis(xs, title),
       ...extra,
       Plot.line(sorted, { x, y, z: "method", stroke: colour, strokeOpacity: 0.28, strokeWidth: 1.25 }),
@@ -40,15 +43,17 @@ const spreadOf = (value, spread, sign) => (cell) => cell[value] + sign * (cell[s
 function sizeChart(cells, xs, xOf, axisTitle, title, published) {
   const sizes = { low: { of: spreadOf("set_size", "set_size_sd", -1) }, high: { of: spreadOf("set_size", "set_size_sd", 1), spread: "set_size_sd" } };
   const x = dodge(cells, xs, xOf);
-  const hollow = published.filter((p) => xs.includes(p.x) && order.has(p.method));
+  const hollow = published.filter((p) => xs.includes(p.x));
+  const present = new Set(cells.map((cell) => cell.method));
   const marks = hollow.length ? [Plot.dot(hollow, {
-    x: (p) => x({ ...p, level: p.x, clients: p.x }), y: "set_size", symbol: "circle", r: 7.5, fill: "none",
-    stroke: (p) => style.get(p.method).colour, strokeWidth: 1.2, strokeDasharray: "2,1.5",
+    x: (p) => (present.has(p.method) ? x({ ...p, level: p.x, clients: p.x }) : xs.indexOf(p.x)), y: "set_size", symbol: "circle", r: 7.5, fill: "none",
+    stroke: (p) => style.get(p.method)?.colour ?? "var(--mark)", strokeWidth: 1.2, strokeDasharray: "2,1.5",
+    title: (p) => `${p.method}, ${p.score}, as published: ${number(p.set_size, 2)} ± ${number(p.set_size_sd, 2)}`,
   })] : [];
   const here = cells.filter((cell) => cell.level === Number(label("alpha", state.alpha)) && String(cell.clients) === state.clients);
   const least = here.filter((cell) => data.methods[order.get(cell.method)].option).sort((a, b) => a.set_size - b.set_size)[0];
   return chart({
-    title, note: `Labels in a set, mean over seeds; bars: ± one standard deviation${hollow.length ? "; dashed rings: the published sizes" : ""}.`,
+    title, note: `Labels in a set, mean over seeds; bars: ± one standard deviation${hollow.length ? `; dashed rings: the published sizes (${list([...new Set(hollow.map((p) => p.score))])})` : ""}.`,
     alt: `${title}, by method. ${least ? `At the chosen level the smallest sets are those of ${least.method}, with ${number(least.set_size, 2)} labels.` : ""} ${describe(here, (c) => number(c.set_size, 2))}`,
     draw: against(cells, xs, xOf, { title: axisTitle, y: "set_size", ...sizes, zero: true, digits: 1, extra: marks }),
     columns: [["Method", (c) => c.method], [axisTitle, (c) => String(xOf(c)), true], ["Set size", (c) => number(c.set_size, 3), true], ["sd", (c) => number(c.set_size_sd, 3), true],
@@ -74,7 +79,7 @@ function coverageChart(cells, xs, xOf, axisTitle, title) {
   const low = Math.min(-0.003, ...held.map(spreads.low.of));
   const top = Math.max(0.003, ...held.map(spreads.high.of), ...upper.map((b) => b.top));
   return chart({
-    title, note: judged ? "Coverage minus its target; bars: ± three standard errors. The shaded band is where the theorem puts the mean." : "Coverage minus its target; bars: ± three standard errors. This rule has no guarantee, so there is no band.",
+    title, note: judged ? "Coverage minus its target; bars: ± three standard errors. The blue band is where the theorem puts the mean." : "Coverage minus its target; bars: ± three standard errors. This rule has no guarantee, so there is no band.",
     alt: `${title}, by method. ${judged ? `${inside} of ${judged} lie in the theorem's band.` : "This rule has no guarantee."} At the chosen level: ${describe(here, (c) => number(c.coverage, 3))}`,
     draw: against(held, xs, xOf, {
       title: axisTitle, y: "over", ...spreads, zero: false, digits: 3, domain: [low * 1.08, top * 1.08],
@@ -95,7 +100,11 @@ function compare() {
   const clients = (cell) => cell.clients;
   const fixed = (free) => rows.filter((cell) => DIMENSIONS.slice(0, -1).every((name) => name === free || String(cell[name]) === state[name]));
   const sorted = (cells, of) => [...new Set(cells.map(of))].sort((a, b) => a - b);
-  const published = (test, x) => (data.published ?? []).filter((p) => p.dataset === state.dataset && p.score === state.score && test(p)).map((p) => ({ ...p, x: x(p) }));
+  const published = (test, x) => {
+    const own = (data.published ?? []).filter((p) => p.dataset === state.dataset && test(p)).map((p) => ({ ...p, x: x(p) }));
+    const alike = own.filter((p) => p.score === state.score);
+    return alike.length ? alike : own; // another score's sizes are better than none: the note names it
+  };
   const chosen = Number(label("alpha", state.alpha));
   if (document.getElementById("by-clients")) {
     const cells = fixed("clients"), xs = sorted(cells, clients);
@@ -220,7 +229,8 @@ function groups() {
     const many = kind === "client" && cell.seeds > 1;
     const extra = !many ? "" : data.partition === "given" ? "; small dots: single seeds" : "; large dots: the first seed's cut, small ones: the other seeds', which hold other nodes";
     const worst = kind === "client" && cell.worst ? `The worst is client ${cell.worst[0]}${cell.worst[1] === null ? "" : ` of seed ${cell.worst[1]}`} with ${number(cell.worst[3], 3)}.` : `The lowest is ${low?.name} with ${number(low?.coverage, 3)}.`;
-    const columns = [[heading, (r) => r.name], ["Test nodes", (r) => number(r.n, 1), true], ["Coverage", (r) => number(r.coverage, 3), true], ["Set size", (r) => number(r.set_size, 3), true]];
+    const columns = [[heading, (r) => r.name], ["Test nodes", (r) => number(r.n, 1), true], ["Coverage", (r) => number(r.coverage, 3), true], ["Set size", (r) => number(r.set_size, 3), true],
+      ...(many ? [["Coverage in single seeds", (r) => r.others.map((o) => number(o.coverage, 3)).join(" "), true]] : [])];
     found.push(h("div", { class: "pair" },
       chart({
         title: `${title}: coverage`, note: `${note}; the line is the target ${cell.level}${extra}.`,

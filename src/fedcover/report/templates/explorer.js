@@ -109,7 +109,8 @@ function why(members, probs, scores, q, ranked, node, truth) {
   if (lost) parts.push(`The cut took ${lost} of its ${count(degree, "neighbour")}, so the model knows less about it.`);
   const kept = near[node].filter((other) => !other.lost);
   const alike = kept.filter((other) => shownNodes.label[other.node] === truth).length;
-  if (kept.length) parts.push(`Of the ${count(kept.length, "neighbour")} that its client sees here, ${alike} ${alike === 1 ? "carries" : "carry"} the same true label.`);
+  if (kept.length === 1) parts.push(`The one neighbour that its client sees here has ${alike ? "the same" : "another"} true label.`);
+  else if (kept.length) parts.push(`Of the ${count(kept.length, "neighbour")} that its client sees here, ${alike} ${alike === 1 ? "carries" : "carry"} the same true label.`);
   else if (degree > 0 && lost === degree) parts.push("Its client sees none of its neighbours: its features alone decide.");
   return parts.join(" ");
 }
