@@ -294,6 +294,10 @@ def paper(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Tables and figures go to DIR/PRESET.")
     ] = Path("results"),
+    definitions: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Own targets, one TOML file each (default: the paper's)."),
+    ] = None,
     workers: Annotated[int | None, _number("N", "Processes (default: one a core).")] = None,
     sample: Annotated[int, _number("N", "verify: how many cells.")] = 3,
     draw: Annotated[int, _number("N", "verify: which ones, by a seed.")] = 0,
@@ -306,7 +310,7 @@ def paper(
     Example: fedcover paper clients --preset paper
     """
     from fedcover import display
-    from fedcover.paper.definition import PRESETS, chosen, definitions, narrowed
+    from fedcover.paper.definition import PRESETS, chosen, narrowed, read_all
     from fedcover.paper.produce import produce
     from fedcover.paper.store import Store
 
@@ -315,7 +319,7 @@ def paper(
     for name, value in (("workers", workers), ("sample", sample), ("seeds", seeds)):
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; it must be a whole number of 1 or more.")
-    known = narrowed(definitions(), _words("graphs", graphs), seeds)
+    known = narrowed(read_all(definitions), _words("graphs", graphs), seeds)
     if target == "verify":
         _verify(known.values(), preset, out / preset, sample, draw, data)
         return

@@ -97,7 +97,11 @@ def paper_table(console: Console, table: PaperTable) -> None:
         shown.add_column(Text(heading), justify="left" if number < table.words else "right")
     for row in table.rows:
         shown.add_row(*map(Text, row))
-    console.print(shown, width=_UNBOUNDED if not console.is_terminal else None)
+    wide = Console(width=_UNBOUNDED, file=console.file)
+    if wide.measure(shown).maximum <= console.width or not console.is_terminal:
+        wide.print(shown)
+    else:
+        console.print(Text(f"{table.title}: too wide for this terminal; see the file."))
     for note in table.notes:
         console.print(Text(note), soft_wrap=True)
     console.print()

@@ -88,7 +88,7 @@ def folder() -> Path:
     return packaged if packaged.is_dir() else here.parents[2] / "paper"
 
 
-def definitions(where: Path | None = None) -> dict[str, Definition]:
+def read_all(where: Path | None = None) -> dict[str, Definition]:
     """All targets by name, in the order of their place in the paper."""
     where = where or folder()
     found = {path.stem: read(path) for path in sorted(where.glob("*.toml"))}
@@ -156,7 +156,10 @@ def read(path: Path) -> Definition:
     trained = given["kind"] not in UNTRAINED
     if trained:
         _known(path, "", given, allowed, required=("clients", "levels", *PRESETS))
-    presets = {name: _selection(path, name, given[name]) for name in PRESETS if name in given}
+    try:
+        presets = {name: _selection(path, name, given[name]) for name in PRESETS if name in given}
+    except UsageError as error:  # a method that does not exist
+        raise DataError(f"{path}: {error}") from error
     definition = Definition(
         target=path.stem,
         title=given["title"],

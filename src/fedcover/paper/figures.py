@@ -24,6 +24,7 @@ HEADINGS = {
     "set_size": "labels in a set",
     "coverage": "coverage",
 }
+PUBLISHED = ", published"
 STYLE: Any = {
     "svg.hashsalt": "fedcover",  # the same figure gives the same file
     "font.size": 9,
@@ -55,8 +56,10 @@ def draw(cells: pl.DataFrame, axes: Axes, title: str) -> dict[str, bytes]:
             panel.set_title(_name(axes.panels, value))
         if axes.style == "lines":
             row[0].set_ylabel(HEADINGS[axes.y])
-            handles, names = row[0].get_legend_handles_labels()
-            figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 5))
+            entries = dict(zip(*reversed(row[0].get_legend_handles_labels()), strict=True))
+            ours = sorted(entries, key=lambda name: name.endswith(PUBLISHED))
+            handles = [entries[name] for name in ours]
+            figure.legend(handles, ours, loc="outside lower center", ncols=min(len(ours), 4))
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         return {kind: _bytes(figure, kind) for kind in ("svg", "png")}
 
@@ -92,7 +95,8 @@ def _lines(panel: Panel, part: pl.DataFrame, axes: Axes, everything: pl.DataFram
             capsize=2,
             label=_name(axes.series, value),
         )
-        known = line.filter(pl.col("published").is_not_null())
+        own = pl.col("published_method") == pl.col("method")
+        known = line.filter(pl.col("published").is_not_null() & own)
         if axes.y == "set_size" and len(known):
             panel.plot(
                 [where[x] for x in known[axes.x]],
@@ -103,7 +107,7 @@ def _lines(panel: Panel, part: pl.DataFrame, axes: Axes, everything: pl.DataFram
                 markersize=4,
                 linewidth=0.9,
                 linestyle=":",
-                label=f"{_name(axes.series, value)}, published",
+                label=_name(axes.series, value) + PUBLISHED,
             )
     panel.set_xlabel(HEADINGS.get(axes.x, axes.x))
     if axes.x == "clients":
@@ -115,13 +119,16 @@ def _lines(panel: Panel, part: pl.DataFrame, axes: Axes, everything: pl.DataFram
 
 def _target(panel: Panel, part: pl.DataFrame, axes: Axes, where: Mapping[Any, float]) -> None:
     """The promised level, and the theorem's band where a rule has one."""
-    line = part.group_by(axes.x).agg(pl.col("level").first(), pl.col("inside").is_not_null().any())
-    rows = line.sort(axes.x).rows(named=True)
-    places = [where[row[axes.x]] for row in rows]
-    levels = [row["level"] for row in rows]
+    by_place = pl.col(axes.x).alias("place")
+    line = part.group_by(by_place, maintain_order=True).agg(
+        pl.col("level").first().alias("target"), pl.col("inside").is_not_null().any()
+    )
+    rows = line.sort("place").rows(named=True)
+    places = [where[row["place"]] for row in rows]
+    levels = [row["target"] for row in rows]
     panel.plot(places, levels, color="#777777", linewidth=1, linestyle="--", label="promised")
     if all(row["inside"] for row in rows):
-        highs = [max(_highs(part.filter(pl.col(axes.x) == row[axes.x]))) for row in rows]
+        highs = [max(_highs(part.filter(pl.col(axes.x) == row["place"]))) for row in rows]
         panel.fill_between(
             places, levels, highs, color="#777777", alpha=0.2, linewidth=0, label="theorem's band"
         )

@@ -21,12 +21,13 @@ def cells_of(definition: Definition, preset: str, rows: pl.DataFrame) -> pl.Data
     cells = summarise_cells(rows_of_target(definition, preset, rows))
     sizes = published.sizes(definition.published) if definition.published else {}
     one_score = len({key[3] for key in sizes}) == 1
+    against = [selection.against.get(method, method) for method in cells["method"]]
     found = []
-    for row in cells.iter_rows(named=True):
-        method = selection.against.get(row["method"], row["method"])
+    for row, method in zip(cells.iter_rows(named=True), against, strict=True):
         score = "aps" if one_score or row["score"] == "aps-det" else row["score"]
         found.append(sizes.get((row["dataset"], row["clients"], method, score, row["level"])))
     return cells.with_columns(
+        pl.Series("published_method", against, dtype=pl.String),
         pl.Series("published", [size and size.mean for size in found], dtype=pl.Float64),
         pl.Series("published_sd", [size and size.sd for size in found], dtype=pl.Float64),
     )
@@ -156,5 +157,5 @@ def _short(definition: Definition, preset: str, cells: pl.DataFrame) -> Table:
 def _tidy(cells: pl.DataFrame) -> pl.DataFrame:
     return cells.select(
         *CELL, "seeds", "set_size", "set_size_sd", "coverage", "coverage_se", "inside",
-        "min_client_coverage", "accuracy", "published", "published_sd",
+        "min_client_coverage", "accuracy", "published_method", "published", "published_sd",
     ).with_columns(pl.selectors.float().exclude("alpha").round(5))  # fmt: skip

@@ -1,0 +1,158 @@
+"""The grid survives what happens to processes: kills, company, a second start."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fedcover.paper import grid
+from fedcover.paper.definition import read_all
+from fedcover.paper.produce import produce, read_rows
+from fedcover.paper.store import Store
+from fedcover.paper.verify import sample, verify
+
+
+def command(folder, where, *more):
+    words = ["paper", "all", "--definitions", folder, "--store", where / "store"]
+    words += ["--out", where / "out", "--workers", "2", *more]
+    return [sys.executable, "-m", "fedcover", *map(str, words)]
+
+
+def tables(where):
+    """Every file of the tables and figures; rows and provenance hold times."""
+    kinds = (".md", ".tex", ".csv", ".svg", ".png")
+    return {p.name: p.read_bytes() for p in sorted((where / "out").rglob("*")) if p.suffix in kinds}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder, tmp_path_factory):
+    where = tmp_path_factory.mktemp("undisturbed")
+    done = subprocess.run(command(folder, where), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return where, done
+
+
+def test_progress_and_tables_are_shown(undisturbed):
+    where, done = undisturbed
+    assert "0 of 6 cells: finished before" in done.stderr
+    assert "6 of 6 cells: " in done.stderr
+    assert "left" in done.stderr
+    assert "exact: coverage in the theorem's band" in done.stdout
+    names = {p.name for p in (where / "out" / "default").iterdir()}
+    assert {"sizes.md", "sizes.tex", "sizes.csv", "sizes.svg", "sizes.png", "sizes-short.md",
+            "coverage.md", "rows.parquet", "about.json", "report.html"} <= names  # fmt: skip
+
+
+def test_a_run_that_is_killed_three_times_ends_with_the_same_files(folder, undisturbed, tmp_path):
+    rng = random.Random(5)
+    killed = 0
+    for _ in range(3):
+        process = subprocess.Popen(
+            command(folder, tmp_path, "--quiet"), stderr=subprocess.PIPE, start_new_session=True
+        )
+        done = len(list((tmp_path / "store").glob("*.parquet")))
+        end, target = time.monotonic() + 120, done + rng.choice((0, 1, 2))
+        while time.monotonic() < end and process.poll() is None:  # until it is at work
+            if len(list((tmp_path / "store").glob("*.parquet"))) >= target and done_something(
+                tmp_path
+            ):
+                time.sleep(rng.random())
+                break
+            time.sleep(0.05)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            killed += 1
+        process.communicate()
+    assert killed == 3 or not Store(tmp_path / "store").missing(cells_of(folder))
+    assert killed >= 2
+    last = subprocess.run(command(folder, tmp_path), capture_output=True, text=True, check=False)
+    assert last.returncode == 0, last.stderr
+    assert tables(tmp_path) == tables(undisturbed[0])
+
+
+def done_something(where):
+    return any((where / "store" / "locks").glob("*.lock")) if where.exists() else False
+
+
+def cells_of(folder):
+    return grid.cells(read_all(folder).values(), "default")
+
+
+def test_a_finished_run_is_not_computed_again(folder, undisturbed):
+    where, _ = undisturbed
+    before = tables(where)
+    stamps = {p: p.stat().st_mtime_ns for p in (where / "store").glob("*.parquet")}
+    again = subprocess.run(command(folder, where), capture_output=True, text=True, check=True)
+    assert "6 of 6 cells: finished before" in again.stderr
+    assert tables(where) == before
+    assert {p: p.stat().st_mtime_ns for p in (where / "store").glob("*.parquet")} == stamps
+
+
+def test_two_runs_at_once_share_the_work(folder, undisturbed, tmp_path):
+    both = [
+        subprocess.Popen(
+            command(folder, tmp_path, "--workers", "1"), stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=300)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert tables(tmp_path) == tables(undisturbed[0])
+    assert len(list((tmp_path / "store").glob("*.parquet"))) == 6
+
+
+def test_workers_end_with_the_process_that_started_them(folder, tmp_path):
+    process = subprocess.Popen(command(folder, tmp_path, "--quiet"), start_new_session=True)
+    end = time.monotonic() + 120
+    while time.monotonic() < end and not done_something(tmp_path):
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    while time.monotonic() < end and members(process.pid):
+        time.sleep(0.2)
+    assert not members(process.pid)
+
+
+def members(group):
+    """Living processes of a process group."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+def test_stored_rows_are_verified(folder, undisturbed):
+    where, _ = undisturbed
+    stored = read_rows(where / "out" / "default" / "rows.parquet")
+    (cell,) = sample(cells_of(folder), stored, 1, seed=0)
+    (again,) = verify([cell], stored)
+    assert again.agrees
+    assert (again.size, again.coverage) == (0.0, 0.0)
+    import polars as pl
+
+    (worse,) = verify([cell], stored.with_columns(pl.col("set_size") * 1.2 + 0.1))
+    assert not worse.agrees
+    assert worse.rows == again.rows > 0
+
+
+def test_a_target_that_is_added_keeps_the_rows_of_the_others(folder, undisturbed, tmp_path):
+    where, _ = undisturbed
+    known = read_all(folder)
+    everything, store = list(known.values()), Store(where / "store")
+    produce([known["coverage"]], everything, "default", store=store, out=tmp_path)
+    few = read_rows(tmp_path / "rows.parquet")
+    produce([known["sizes"]], everything, "default", store=store, out=tmp_path)
+    assert read_rows(tmp_path / "rows.parquet").height > few.height
+    whole = read_rows(where / "out" / "default" / "rows.parquet")
+    key = ["cell", "score", "quantile", "alpha", "seed"]
+    assert read_rows(tmp_path / "rows.parquet").sort(key).equals(whole.sort(key))
