@@ -34,7 +34,7 @@ class Shown:
     @cached_property
     def test(self) -> NDArray[np.int64]:
         """The test nodes among them: those that have a set."""
-        return self.nodes[self.repetition.roles[self.nodes] == Role.TEST]
+        return np.asarray(self.nodes[self.repetition.roles[self.nodes] == Role.TEST])
 
     def frames(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """``nodes.parquet`` and ``edges.parquet``."""

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fedcover.conformal import RULES, coverage_band
@@ -125,7 +126,8 @@ def _grouped(kind: str, table: pl.DataFrame) -> list[dict[str, Any]]:
 
 def worst_client(cell: Cell) -> dict[str, Any] | None:
     """The client that is covered least: over seeds if clients are given, else of one seed's cut."""
-    rows = [row for row in cell["groups"].get("client", []) if row["coverage"] is not None]
+    held: list[dict[str, Any]] = cell["groups"].get("client", [])
+    rows = [row for row in held if row["coverage"] is not None]
     if not rows:
         return None
     if cell["partition"] == "given":
@@ -142,6 +144,15 @@ def worst_client(cell: Cell) -> dict[str, Any] | None:
             for name, own in by_name.items()
         ]
     return min(rows, key=lambda row: row["coverage"])
+
+
+def view_key(view: Sequence[Any]) -> str:
+    """A view, or a cell, as the page's script spells it: no number is rounded."""
+    parts = (
+        np.format_float_positional(part, trim="-") if isinstance(part, float) else str(part)
+        for part in view
+    )
+    return "|".join(parts)
 
 
 def views(found: Sequence[Cell]) -> dict[tuple[Any, ...], list[Cell]]:

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedcover.report.cells import view_key
 from fedcover.report.folder import Stored
 
 PLACES = 1000  # steps of a drawing from −1 to 1, each way
@@ -84,13 +85,13 @@ def _scored(
     key = ["method", "score", "quantile", "alpha"]
     for cell, table in sets.partition_by(key, as_dict=True, maintain_order=True).items():
         own = chosen.join(table, on="node", maintain_order="left")
-        which["|".join(map(_text, cell))] = [
+        which[view_key(cell)] = [
             patterns.setdefault(tuple(code[name] for name in spelt or ()), len(patterns))
             for spelt in own["set"].to_list()
         ]
     first = results.filter(pl.col("seed") == results["seed"][0])
     thresholds = {
-        "|".join(map(_text, row[:-1])): row[-1] if np.isfinite(row[-1]) else None
+        view_key(row[:-1]): row[-1] if np.isfinite(row[-1]) else None
         for row in first.select(*key, "q_hat").iter_rows()
     }
     return {
@@ -105,10 +106,6 @@ def _scored(
 
 def _matrix(column: pl.Series) -> NDArray[np.float32]:
     return column.explode().to_numpy()
-
-
-def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _names(column: pl.Series) -> list[str]:

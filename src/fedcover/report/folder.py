@@ -87,7 +87,9 @@ def _table(path: Path, schema: dict[str, Any]) -> pl.DataFrame:
     try:
         if path.suffix == ".csv":
             return pl.read_csv(path, schema_overrides=schema).select(*schema)
-        return pl.read_parquet(path).select(*schema).cast(schema)
+        return pl.read_parquet(path).select(
+            pl.col(name).cast(kind) for name, kind in schema.items()
+        )
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _unreadable(path, error) from error
 

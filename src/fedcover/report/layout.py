@@ -51,21 +51,20 @@ def positions(
         inside = edges[:, ~cut & (ends[0] == number)]
         place[own] = centre[number] + radius[number] * _island(local[inside], lean[own])
     place -= (place.max(axis=0) + place.min(axis=0)) / 2
-    return place / max(float(np.abs(place).max()), 1e-9)
+    return np.asarray(place / max(float(np.abs(place).max()), 1e-9))
 
 
 def _sunflower(n: int) -> Points:
     """n points that fill the unit disc evenly."""
     k = np.arange(n)
-    return np.sqrt((k + 0.5) / max(n, 1))[:, None] * np.stack(
-        [np.cos(k * GOLDEN), np.sin(k * GOLDEN)], axis=1
-    )
+    far = np.sqrt((k + 0.5) / max(n, 1))
+    return np.asarray(np.stack([far * np.cos(k * GOLDEN), far * np.sin(k * GOLDEN)], axis=1))
 
 
 def _islands(radius: NDArray[np.float64], weight: NDArray[np.float64] | None) -> Points:
     """Centres of the islands: close where many edges were cut, and never on top of each other."""
     clients = len(radius)
-    place = _sunflower(clients) * 1.6 * np.sqrt((radius**2).sum())
+    place: Points = _sunflower(clients) * 1.6 * np.sqrt((radius**2).sum())
     if weight is None or clients == 1:
         return place
     pull = weight / max(float(weight.max()), 1.0)
@@ -140,4 +139,4 @@ def _into_disc(place: Points) -> Points:
     rank = np.argsort(np.argsort(far, kind="stable"), kind="stable")
     even = np.sqrt((rank + 0.5) / len(place))
     wanted = 0.5 * even + 0.5 * far / max(float(far.max()), 1e-9)
-    return place / np.maximum(far, 1e-9)[:, None] * wanted[:, None]
+    return np.asarray(place / np.maximum(far, 1e-9)[:, None] * wanted[:, None])

@@ -11,7 +11,7 @@ import polars as pl
 
 from fedcover.conformal import RULES
 from fedcover.experiment.recipes import recipe_of
-from fedcover.report.cells import KINDS, SETTING, Cell, cells, views
+from fedcover.report.cells import KINDS, SETTING, Cell, cells, view_key, views
 from fedcover.report.explorer import ABSENT, explorer
 from fedcover.report.folder import Stored
 from fedcover.report.traffic import traffic
@@ -80,7 +80,7 @@ def run_payload(stored: Stored) -> dict[str, Any]:
         "kind": "run",
         "labels": labels,
         **_tables(found),
-        "verdicts": {_view_key(key): run_cards(own, found) for key, own in views(found).items()},
+        "verdicts": {view_key(key): run_cards(own, found) for key, own in views(found).items()},
         "explorer": explorer(stored, labels),
         "absent": ABSENT,
         "traffic": traffic(stored.ledger),
@@ -108,7 +108,7 @@ def grid_payload(
         **_tables(found),
         "verdicts": {"": grid_cards(found)},
         "best": {
-            _view_key(key): best["method"]
+            view_key(key): best["method"]
             for key, own in views(found).items()
             if (best := recommended(own))
         },
@@ -135,7 +135,8 @@ def _tables(found: Sequence[Cell]) -> dict[str, Any]:
             rule: RULES[rule].guarantee
             for rule in dict.fromkeys(cell["quantile"] for cell in found)
         },
-        "cells": {name: [cell[name] for cell in found] for name in COLUMNS},
+        "cells": {name: [cell[name] for cell in found] for name in COLUMNS}
+        | {"alpha": [view_key([cell["alpha"]]) for cell in found]},
         "groups": {kind: [_packed(cell, kind, names) for cell in found] for kind in KINDS},
         "worst": [_worst(cell) for cell in found],
         "names": list(names),
@@ -181,11 +182,6 @@ def _labels(stored: Stored) -> list[str]:
         return [str(name) for name in known]
     classes = stored.groups.filter(pl.col("kind") == "class")["group"].unique(maintain_order=True)
     return classes.to_list()
-
-
-def _view_key(view: tuple[Any, ...]) -> str:
-    shown = [f"{part:g}" if isinstance(part, float) else str(part) for part in view]
-    return "|".join(shown)
 
 
 def _round(value: Any, digits: int) -> Any:

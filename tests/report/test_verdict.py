@@ -1,0 +1,88 @@
+from fedcover.report.verdict import grid_cards, recommended, run_cards
+
+
+def statuses(cells):
+    from fedcover.report.cells import status
+
+    return [cell | {"status": status(cell)} for cell in cells]
+
+
+def test_the_smallest_sets_that_keep_the_promise_are_taken_and_marks_are_not(make_cell):
+    cells = statuses(
+        [
+            make_cell("fed", size=2.0),
+            make_cell("fed+mix", size=1.5),
+            make_cell("loc", coverage=0.85, size=1.2),  # small because it breaks the promise
+            make_cell("central", size=1.0),
+        ]
+    )
+    assert recommended(cells)["method"] == "fed+mix"
+    take, held, worst = run_cards(cells, cells)
+    assert take["answer"] == "fed+mix"
+    assert "1.50 labels" in take["text"]
+    assert "90.3% of the nodes; at least 90% was promised" in take["text"]
+    assert "25% smaller than plain FedAvg (fed, 2.00)" in take["text"]
+    assert held["answer"] == "No"
+    assert "Below the target: loc (0.850)" in held["text"]
+    assert "3 of 4 methods" in held["text"]
+    assert worst["answer"] == "Client 3 of seed 1"
+    assert "coverage is 0.810, 0.090 below the target of 0.9, over 40 test nodes" in worst["text"]
+
+
+def test_a_kept_promise_is_a_yes_with_its_band(make_cell):
+    cells = statuses([make_cell("fed")])
+    take, held, _ = run_cards(cells, cells * 3)
+    assert take["text"].endswith("No other method here has smaller sets.")
+    assert (held["answer"], held["tone"]) == ("Yes", "good")
+    assert "between 0.900 and 0.905" in held["text"]
+    assert "3 of 3 cells" in held["text"]
+
+
+def test_coverage_above_the_band_breaks_no_promise(make_cell):
+    cells = statuses([make_cell("fed", coverage=0.95)])
+    take, held, _ = run_cards(cells, cells)
+    assert take["answer"] == "fed"
+    assert held["answer"] == "Yes, with room"
+
+
+def test_a_rule_without_guarantee_is_never_recommended(make_cell):
+    cells = statuses(
+        [make_cell("fed", coverage=0.8, quantile="average", low=None, high=None, below=True)]
+    )
+    take, held, _ = run_cards(cells, cells)
+    assert take["answer"] == "None with this rule"
+    assert take["tone"] == held["tone"] == "bad"
+    assert held["answer"] == "There is none"
+    assert "1 of 1 methods missed the target of 0.9" in held["text"]
+
+
+def test_marks_alone_leave_nothing_to_take(make_cell):
+    cells = statuses([make_cell("central")])
+    assert run_cards(cells, cells)[0]["answer"] == "None of these"
+
+
+def test_a_worst_client_above_its_target_is_said_to_be(make_cell):
+    worst = {"group": "x", "seed": None, "n_test": 7.0, "coverage": 0.93}
+    cells = statuses([make_cell("fed", worst=worst)])
+    card = run_cards(cells, cells)[2]
+    assert card["answer"] == "Client x"
+    assert "still at or above the target" in card["text"]
+
+
+def test_a_grid_counts_its_settings_and_cells(make_cell):
+    low = {"group": "7", "seed": 0, "n_test": 9.0, "coverage": 0.5}
+    cells = statuses(
+        [
+            make_cell("fed", size=2.0),
+            make_cell("fed+mix", size=1.5),
+            make_cell("fed", size=1.0, clients=20, worst=low),
+            make_cell("fed+mix", size=1.5, clients=20, coverage=0.8),
+            make_cell("fed", size=1.0, dataset="alone"),
+        ]
+    )
+    smallest, held, worst = grid_cards(cells)
+    assert smallest["text"].startswith("It has the smallest sets that keep the promise in 1 of 2")
+    assert held["answer"] == "In 4 of 5 cells"
+    assert held["tone"] == "bad"
+    assert worst["answer"] == "Client 7 on cora"
+    assert "K = 20, seed 0, fed, lac: coverage 0.500 for a target of 0.9" in worst["text"]
