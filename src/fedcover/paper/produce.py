@@ -62,7 +62,7 @@ def produce(
         write_target(out, definition.target, table, figures)
         tables.append((definition, table))
     if shown:
-        rows = pl.concat([*_kept(out, needed), *shown])
+        rows = pl.concat([*_kept(out), *shown])
         rows = rows.unique(ROW, keep="last", maintain_order=True)
         write(out / ROWS_FILE, _parquet(rows))
         _page(out, preset, rows)
@@ -71,13 +71,10 @@ def produce(
     return tables
 
 
-def _kept(out: Path, needed: Sequence[grid.Cell]) -> list[pl.DataFrame]:
-    """Rows of targets that were produced before, by the same code; others are out of date."""
+def _kept(out: Path) -> list[pl.DataFrame]:
+    """Rows of targets that were produced before by the same code; others are out of date."""
     path = out / ROWS_FILE
-    if not path.is_file():
-        return []
-    held = read_rows(path).filter(pl.col("code") == code_version())
-    return [held.filter(~pl.col("cell").is_in([cell.key for cell in needed]))]
+    return [read_rows(path).filter(pl.col("code") == code_version())] if path.is_file() else []
 
 
 def read_rows(path: Path) -> pl.DataFrame:
