@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run test bench validity docs lint format clean
+.PHONY: run test paper bench validity docs lint format clean
 
 run: $(VENV)/.run
 	$(BIN)/fedcover run cora --clients 10 --methods loc,fed,gen,fed+prox+prior+mix,central --seeds 5
@@ -20,6 +20,12 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The paper's tables and figures, both presets, into results/ (hours; goes on where it stopped;
+# needs FEDCOVER_DATA).
+paper: $(VENV)/.dev
+	$(BIN)/fedcover paper all --preset default
+	$(BIN)/fedcover paper all --preset paper
 
 # The docs site into site/; any warning is an error.
 docs: $(VENV)/.dev

@@ -12,10 +12,10 @@ import sys
 from typing import Any
 
 import polars as pl
-from published import published
 
 import fedcover
 from fedcover.experiment.summary import summarise
+from fedcover.paper.published import main_sizes
 
 GRAPHS = ("cora", "citeseer")
 CLIENTS = (3, 5, 10, 20)
@@ -40,7 +40,7 @@ def measure(graph: Any, clients: int, **changes: Any) -> pl.DataFrame:
 
 
 def cells() -> None:
-    sizes = published("fed")
+    sizes = main_sizes("fed")
     print("| graph | K | level | published | averaging | covers | difference | exact | covers |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     within = []
@@ -67,7 +67,7 @@ def cells() -> None:
 
 
 def variants() -> None:
-    sizes, graph = published("fed"), fedcover.load("cora")
+    sizes, graph = main_sizes("fed"), fedcover.load("cora")
     print("| | " + " | ".join(f"K = {k}" for k in CLIENTS) + " |")
     print("|---|" + "---|" * len(CLIENTS))
     for name, changes in VARIANTS.items():

@@ -20,12 +20,12 @@ from math import exp
 from pathlib import Path
 
 import polars as pl
-from published import published
-from scipy.stats import t as student
 
 import fedcover
 from fedcover.experiment.recipes import BEST
 from fedcover.experiment.summary import inside_band, summarise
+from fedcover.paper.published import main_sizes
+from fedcover.paper.views.change import paired
 
 GRAPHS = ("cora", "citeseer", "pubmed", "computers")
 CLIENTS = (3, 5, 10, 20)
@@ -90,16 +90,9 @@ def measure(graph: str, clients: int, seeds: int, runs: Sequence[str]) -> pl.Dat
     )  # fmt: skip
 
 
-def paired(differences: pl.Series) -> tuple[float, float]:
-    """Mean of paired differences over the seeds, and half of its 95 % interval."""
-    n = len(differences)
-    half = differences.std() / n**0.5 * student.ppf(0.975, n - 1) if n > 1 else float("nan")
-    return float(differences.mean()), float(half)
-
-
 def cells(rows: pl.DataFrame) -> str:
     """The default's cells beside the published Gen, ``central`` and plain ``fed``."""
-    gen, lines = published("gen"), []
+    gen, lines = main_sizes("gen"), []
     counts = dict.fromkeys(("low", "above", "outside", "lower", "surely lower", "surely higher"), 0)
     ratios = []
     own = rows.filter(method=BEST, score=SCORE)

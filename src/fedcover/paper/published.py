@@ -33,6 +33,15 @@ def sizes(table: str) -> dict[tuple[str, int, str, str, float], Size]:
     return found
 
 
+def main_sizes(method: str) -> dict[tuple[str, int, float], float]:
+    """The main table's sizes of a method by graph, clients and level."""
+    return {
+        (graph, clients, level): size.mean
+        for (graph, clients, name, _, level), size in sizes("main").items()
+        if name == method
+    }
+
+
 def set_sizes() -> pl.DataFrame:
     """All published set sizes, one row a cell."""
     frame = pl.read_csv(folder() / "published" / "set_sizes.csv")
