@@ -266,7 +266,7 @@ def run(
     if not quiet:
         display.summary(display.console(), finished)
         seconds = time.perf_counter() - began
-        files = "results.csv, groups.csv, sets.parquet, ledger.parquet, run.json"
+        files = "report.html, results.csv, groups.csv, sets.parquet, ledger.parquet, run.json"
         print(f"\n{folder}: {files} ({seconds:.1f} s)")
 
 
