@@ -134,10 +134,10 @@ def _page(out: Path, preset: str, rows: pl.DataFrame) -> None:
     from fedcover.report.page import write_grid_page
 
     main = set_sizes().filter(table="main").drop("table")
-    other = (pl.col("model") == "sage") & ~pl.col("method").str.starts_with("fedsage")
-    named = pl.when(other).then(pl.col("method") + " (sage)").otherwise("method")
+    # Gen on GraphSAGE is not the Gen beside it: what differs in its model is a variant.
+    sage = pl.when(pl.col("model") == "sage").then(pl.lit("GraphSAGE")).otherwise("variant")
     write_grid_page(
-        rows.with_columns(named.alias("method")),  # one name, one line of a chart
+        rows.with_columns(sage.alias("variant")),
         out / PAGE,
         title=f"The paper's grid, preset {preset}",
         published=main,
