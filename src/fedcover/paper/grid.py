@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from fedcover.experiment.config import Config
@@ -74,31 +75,34 @@ def cells(definitions: Iterable[Definition], preset: str) -> list[Cell]:
     """
     wanted: dict[tuple[Any, ...], Config] = {}
     for definition in definitions:
-        selection = definition.presets.get(preset)
-        if selection is None:
-            continue
-        plain = Variant("", selection.methods, {})
-        for variant in (plain, *selection.variants):
-            settings = {**definition.settings, **variant.settings}
-            for graph in definition.graphs:
-                for clients in definition.clients:
-                    for method in variant.methods:
-                        for first in range(0, definition.seeds, BLOCK):
-                            config = Config.preset(
-                                preset,
-                                clients=clients,
-                                methods=(method,),
-                                scores=selection.scores,
-                                quantiles=selection.quantiles,
-                                alphas=definition.alphas,
-                                seeds=min(BLOCK, definition.seeds - first),
-                                first_seed=first,
-                                **settings,
-                            )
-                            key = (graph, variant.name, _training(config))
-                            wanted[key] = _union(wanted.get(key), config)
+        for graph, variant, config in _asked(definition, preset):
+            key = (graph, variant, _training(config))
+            wanted[key] = _union(wanted.get(key), config)
     found = [Cell(graph, preset, variant, config) for (graph, variant, _), config in wanted.items()]
     return sorted(found, key=lambda cell: -cell.weight)
+
+
+def _asked(definition: Definition, preset: str) -> Iterator[tuple[str, str, Config]]:
+    """What one definition asks for: graph, variant and configuration of each of its cells."""
+    selection = definition.presets.get(preset)
+    if selection is None:
+        return
+    blocks = range(0, definition.seeds, BLOCK)
+    for variant in (Variant("", selection.methods, {}), *selection.variants):
+        sides = (definition.graphs, definition.clients, variant.methods, blocks)
+        for graph, clients, method, first in product(*sides):
+            config = Config.preset(
+                preset,
+                clients=clients,
+                methods=(method,),
+                scores=selection.scores,
+                quantiles=selection.quantiles,
+                alphas=definition.alphas,
+                seeds=min(BLOCK, definition.seeds - first),
+                first_seed=first,
+                **{**definition.settings, **variant.settings},
+            )
+            yield graph, variant.name, config
 
 
 def of(definition: Definition, preset: str, everything: Sequence[Cell]) -> list[Cell]:
