@@ -14,6 +14,7 @@ RESULTS = ROOT / "results" / "default"
 
 
 def main() -> None:
+    """Write the README anew."""
     table = [
         line
         for line in (RESULTS / "main-short.md").read_text().splitlines()

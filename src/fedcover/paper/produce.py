@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import platform
@@ -9,13 +10,14 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from fedcover import __version__
-from fedcover.errors import DataError
+from fedcover.errors import DataError, UsageError
 from fedcover.paper import grid, views
 from fedcover.paper.definition import UNTRAINED, Definition
 from fedcover.paper.rows import ROWS
@@ -45,6 +47,10 @@ def produce(
 
     ``everything`` is all definitions: a model is judged by all that any of them asks for.
     """
+    if any(d.figure for d in targets) and find_spec("matplotlib") is None:
+        raise UsageError(
+            "Figures need matplotlib, which is not installed; install fedcover[report]."
+        )
     cells = grid.cells(everything, preset)
     own = {definition.target: grid.of(definition, preset, cells) for definition in targets}
     needed = [cell for cell in cells if any(cell in part for part in own.values())]
@@ -122,8 +128,6 @@ def write(path: Path, content: bytes) -> None:
 
 
 def _parquet(rows: pl.DataFrame) -> bytes:
-    import io
-
     file = io.BytesIO()
     rows.write_parquet(file, compression="zstd", compression_level=15)
     return file.getvalue()

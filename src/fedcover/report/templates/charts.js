@@ -228,12 +228,13 @@ function groups() {
     const low = known.reduce((a, b) => (b.coverage < a.coverage ? b : a), known[0]);
     const many = kind === "client" && cell.seeds > 1;
     const extra = !many ? "" : data.partition === "given" ? "; small dots: single seeds" : "; large dots: the first seed's cut, small ones: the other seeds', which hold other nodes";
+    const part = kind === "client" && held.length < cell.clients ? `; the ${held.length} worst of ${cell.clients} are shown` : "";
     const worst = kind === "client" && cell.worst ? `The worst is client ${cell.worst[0]}${cell.worst[1] === null ? "" : ` of seed ${cell.worst[1]}`} with ${number(cell.worst[3], 3)}.` : `The lowest is ${low?.name} with ${number(low?.coverage, 3)}.`;
     const columns = [[heading, (r) => r.name], ["Test nodes", (r) => number(r.n, 1), true], ["Coverage", (r) => number(r.coverage, 3), true], ["Set size", (r) => number(r.set_size, 3), true],
       ...(many ? [["Coverage in single seeds", (r) => r.others.map((o) => number(o.coverage, 3)).join(" "), true]] : [])];
     found.push(h("div", { class: "pair" },
       chart({
-        title: `${title}: coverage`, note: `${note}; the line is the target ${cell.level}${extra}.`,
+        title: `${title}: coverage`, note: `${note}; the line is the target ${cell.level}${extra}${part}.`,
         alt: `Coverage by ${heading} with ${cell.method}, target ${cell.level}. ${worst}`,
         draw: dotPlot(cell, kind, held, "coverage", cell.level), columns, body: held,
       }),
