@@ -20,7 +20,7 @@ from fedcover import __version__
 from fedcover.errors import DataError, UsageError
 from fedcover.paper import grid, views
 from fedcover.paper.definition import UNTRAINED, Definition
-from fedcover.paper.rows import ROWS
+from fedcover.paper.rows import IDENTITY, ROWS
 from fedcover.paper.store import Store
 from fedcover.paper.tables import Table, latex, markdown
 from fedcover.paper.version import code_version
@@ -29,7 +29,6 @@ from fedcover.paper.views.select import rows_of_target
 from fedcover.paper.work import OnCell, complete
 
 ABOUT, ROWS_FILE, PAGE = "about.json", "rows.parquet", "report.html"
-ROW = ("cell", "score", "quantile", "alpha", "seed")  # a cell's key tells all the rest
 
 
 def produce(
@@ -69,7 +68,7 @@ def produce(
         tables.append((definition, table))
     if shown:
         rows = pl.concat([*_kept(out), *shown])
-        rows = rows.unique(ROW, keep="last", maintain_order=True)
+        rows = rows.unique(IDENTITY, keep="last", maintain_order=True)
         write(out / ROWS_FILE, _parquet(rows))
         _page(out, preset, rows)
         about = _about(preset, rows)

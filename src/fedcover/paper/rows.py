@@ -39,6 +39,18 @@ ROWS = pl.Schema(
 ``sent``: bytes by kind and direction over all clients and rounds; ``cell`` is the key;
 ``cell_seconds`` are for all rows of a cell together."""
 
+IDENTITY = (
+    "dataset",
+    "clients",
+    "method",
+    "variant",
+    "model",
+    "score",
+    "quantile",
+    "alpha",
+    "seed",
+)
+"""What no two rows of one preset share."""
 KINDS = ("client", "class", "position", "size")
 
 

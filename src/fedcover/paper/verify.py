@@ -11,11 +11,11 @@ import polars as pl
 
 from fedcover.errors import DataError
 from fedcover.paper.grid import Cell
+from fedcover.paper.rows import IDENTITY
 from fedcover.paper.work import compute
 
 SIZE = 0.05  # labels, or this share of the stored size, whichever is more
 COVERAGE = 0.01
-ON = ("dataset", "clients", "method", "variant", "model", "score", "quantile", "alpha", "seed")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Comparison:
 
 def sample(cells: Sequence[Cell], stored: pl.DataFrame, count: int, seed: int) -> list[Cell]:
     """So many of the stored cells, drawn without regard to their cost."""
-    held = {tuple(row) for row in stored.select(*ON[:5], "seed").iter_rows()}
+    held = {tuple(row) for row in stored.select(*IDENTITY[:5], "seed").iter_rows()}
     known = [c for c in cells if _identity(c) in held]
     if not known:
         raise DataError("none of the stored rows belongs to a cell of the grid.")
@@ -53,7 +53,7 @@ def verify(
     """Compute each cell again and compare it with its stored rows."""
     for cell in cells:
         again = compute(cell, data)
-        both = stored.join(again, on=ON, how="inner", suffix="_again")
+        both = stored.join(again, on=IDENTITY, how="inner", suffix="_again")
         size = (both["set_size_again"] - both["set_size"]).abs()
         coverage = (both["coverage_again"] - both["coverage"]).abs()
         allowed = (SIZE * both["set_size"]).clip(lower_bound=SIZE)
