@@ -75,10 +75,7 @@ def _scored(
         own = chosen.join(table, on="node", maintain_order="left")
         if str(method) not in probs:
             probs[str(method)] = _steps(_matrix(own["probs"]), SHARES)
-        values[f"{method}|{score}"] = [
-            None if not np.isfinite(value) else round(float(value) * STEPS)
-            for value in _matrix(own["scores"])
-        ]
+        values[f"{method}|{score}"] = _finite_steps(_matrix(own["scores"]))
     patterns: dict[tuple[int, ...], int] = {}
     code = {name: i for i, name in enumerate(labels)}
     which: dict[str, list[int]] = {}
@@ -91,7 +88,7 @@ def _scored(
         ]
     first = results.filter(pl.col("seed") == results["seed"][0])
     thresholds = {
-        view_key(row[:-1]): row[-1] if np.isfinite(row[-1]) else None
+        view_key(row[:-1]): round(row[-1], 6) if np.isfinite(row[-1]) else None
         for row in first.select(*key, "q_hat").iter_rows()
     }
     return {
@@ -123,5 +120,15 @@ def _codes(column: pl.Series, names: list[str]) -> list[int]:
     return [code[value] for value in column]
 
 
+def _finite_steps(values: NDArray[np.floating]) -> list[int | None]:
+    """Steps of a score; None where it is −∞: the likeliest label under ``--no-empty-sets``."""
+    finite = np.isfinite(values)
+    steps: list[int | None] = [*_steps(np.where(finite, values, 0.0), STEPS)]
+    for place in np.flatnonzero(~finite):
+        steps[place] = None
+    return steps
+
+
 def _steps(values: NDArray[np.floating], steps: int) -> list[int]:
-    return [int(value) for value in np.rint(values.astype(np.float64) * steps)]
+    whole: list[int] = np.rint(values.astype(np.float64) * steps).astype(np.int64).tolist()
+    return whole

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 GOLDEN = np.pi * (3.0 - np.sqrt(5.0))  # a sunflower's angle: points that are spread evenly
 ISLAND_STEPS = 150
 NODE_STEPS = 50
+PAIRS = 50_000  # nodes times steps: large islands cost the square of their nodes each step
 GAP = 1.18  # distance of touching islands, in sums of their radii
 MANY = 100  # clients above which the islands stay where the sunflower puts them
 
@@ -88,7 +89,8 @@ def _island(edges: NDArray[np.int64], lean: Points) -> Points:
     k = 1.4 / np.sqrt(n)  # the distance at which an edge's pull and a pair's push are even
     source, target = edges
     degree = np.maximum(np.bincount(edges.ravel(), minlength=n), 1.0)[:, None]
-    for step in range(NODE_STEPS):
+    steps = min(NODE_STEPS, max(20, PAIRS // n), 2 * n)
+    for step in range(steps):
         force = _push(place, k)
         along = place[target] - place[source]
         pull = along * (np.linalg.norm(along, axis=1) / k)[:, None]
@@ -97,7 +99,7 @@ def _island(edges: NDArray[np.int64], lean: Points) -> Points:
             force[:, axis] -= np.bincount(target, pull[:, axis], n)
         force += 0.4 * lean / degree - 0.9 * place
         length = np.maximum(np.linalg.norm(force, axis=1), 1e-9)[:, None]
-        place = place + force / length * np.minimum(length, 0.12 * (1.0 - step / NODE_STEPS))
+        place = place + force / length * np.minimum(length, 0.12 * (1.0 - step / steps))
     place -= place.mean(axis=0)
     return _into_disc(place)
 

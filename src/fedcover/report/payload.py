@@ -120,7 +120,9 @@ def grid_payload(
 
 def dumps(payload: dict[str, Any]) -> str:
     """JSON that may stand inside a script element: no tag can begin in it."""
-    text = json.dumps(_rounded(payload), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # What is said of single nodes is rounded already, and by far the largest part.
+    shown = {key: held if key == "explorer" else _rounded(held) for key, held in payload.items()}
+    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return text
