@@ -133,17 +133,16 @@ def _parquet(rows: pl.DataFrame) -> bytes:
 
 
 def _page(out: Path, preset: str, rows: pl.DataFrame) -> None:
-    from fedcover.paper.published import set_sizes
+    from fedcover.paper.published import main_table
     from fedcover.report.page import write_grid_page
 
-    main = set_sizes().filter(table="main").drop("table")
     # Gen on GraphSAGE is not the Gen beside it: what differs in its model is a variant.
     sage = pl.when(pl.col("model") == "sage").then(pl.lit("GraphSAGE")).otherwise("variant")
     write_grid_page(
         rows.with_columns(sage.alias("variant")),
         out / PAGE,
         title=f"The paper's grid, preset {preset}",
-        published=main,
+        published=main_table(),
         notes=[f"fedcover {__version__}, commit {commit()}, code {code_version()}."],
     )
 

@@ -42,6 +42,13 @@ def main_sizes(method: str) -> dict[tuple[str, int, float], float]:
     }
 
 
+def main_table() -> pl.DataFrame:
+    """The main table's set sizes without slips, one row a cell."""
+    whole = set_sizes().filter(table="main").drop("table")
+    keys = whole.select("dataset", "clients", "method", "level").iter_rows()
+    return whole.filter(pl.Series([key not in SLIPS for key in keys], dtype=pl.Boolean))
+
+
 def set_sizes() -> pl.DataFrame:
     """All published set sizes, one row a cell."""
     frame = pl.read_csv(folder() / "published" / "set_sizes.csv")
