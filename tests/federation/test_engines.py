@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedcover.errors import DataError
-from fedcover.federation import Federation, InProcess, Plan, Prior, Reference, Trained
+from fedcover.federation import Federation, InProcess, Plan, Prior, Reference, Trained, inprocess
 from fedcover.federation.engine import inputs, log_prior
 from fedcover.federation.program import _Best
 from fedcover.federation.sets import SetSize, SetsPlan
@@ -246,6 +246,33 @@ def test_dropout_changes_training_and_the_seed_repeats_it(make_federation):
     )
     assert largest_difference(first, again) == 0.0
     assert largest_difference(first, without) > 1e-3
+
+
+def test_large_federations_are_trained_one_by_one_if_each_may_end(make_federation, monkeypatch):
+    federations = [make_federation(3, seed=seed) for seed in range(3)]
+    plan = replace(EXACT, rounds=12, patience=2)
+    together = InProcess().train(federations, plan)
+    sizes, train = [], inprocess.train_stack
+
+    def counted(stack, *rest):
+        sizes.append(len(stack))
+        return train(stack, *rest)
+
+    monkeypatch.setattr(inprocess, "LARGE", 1)
+    monkeypatch.setattr(inprocess, "train_stack", counted)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    reported = []
+    apart = InProcess().train(federations, plan, on_round=reported.append)
+    assert sizes == [1, 1, 1]
+    assert reported == sorted(set(reported))
+    assert reported[-1] == plan.rounds
+    for one, other in zip(together, apart, strict=True):
+        assert largest_difference(one, other) < 1e-9
+        assert one.rounds == other.rounds
+    sizes.clear()
+    InProcess().train(federations, replace(plan, patience=None))
+    assert sum(sizes) == 3
+    assert len(sizes) < 3  # without patience there is nothing to gain
 
 
 @pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])

@@ -112,6 +112,7 @@ def test_bytes_stand_beside_the_formulas(frame):
     ] + [
         {"kind": "prototypes", "direction": "up", "bytes": 3 * 37 * 1433 * 4, "rounds": 1},
         {"kind": "quantile", "direction": "up", "bytes": 10, "rounds": 1},
+        {"kind": "temperature", "direction": "down", "bytes": 3, "rounds": 4},
     ]
     table = bytes_table(
         communication, "default", frame({"method": "gen", "sent": sent, "prototypes": 5})
@@ -119,7 +120,7 @@ def test_bytes_stand_beside_the_formulas(frame):
     by_kind = {line[3]: line[4:] for line in table.rows}
     assert by_kind["weights"] == [f"{2 * 3 * gcn * 100 * 4:,}"] * 2 + ["1.00"]
     assert by_kind["prototypes"] == [f"{3 * 37 * 1433 * 4:,}", f"{2 * 3 * 5 * 1433 * 4:,}", "3.70"]
-    assert by_kind["quantile"] == ["10", "–", "–"]
+    assert by_kind["all else"] == ["13", "–", "–"]
 
 
 def test_markdown_and_latex_say_the_same():

@@ -121,7 +121,9 @@ class DenseFirst:
         x = sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
         propagated = [p @ x for p in propagation]
         dense = [p.toarray() if sp.issparse(p) else p for p in propagated]
-        self.px = torch.from_numpy(np.concatenate(dense, axis=1)).to(dtype)
+        px = np.concatenate(dense, axis=1)
+        # The row of zeros at the end is what padding reads: one copy then serves a whole field.
+        self.px = torch.from_numpy(np.concatenate([px, np.zeros_like(px[:1])])).to(dtype)
         self.client_of_node = np.repeat(np.arange(len(clients)), np.diff(starts))
         self.clients = len(clients)
 
@@ -138,8 +140,9 @@ class _DenseHidden:
         self._layout = Layout(np.bincount(client, minlength=layer.clients))
         self.rows = self._layout.rows
         self.places = self._layout.places(client)
-        self._px = layer.px.new_zeros(self.rows, layer.px.shape[1])
-        self._px[torch.from_numpy(self.places)] = layer.px[torch.from_numpy(nodes)]
+        source = np.full(self.rows, len(layer.px) - 1)
+        source[self.places] = nodes
+        self._px = layer.px.index_select(0, torch.from_numpy(source))
 
     def forward(self, weights: Tensor, bias: Tensor) -> Tensor:
         output = bias.new_empty(self.rows, bias.shape[1])

@@ -35,15 +35,20 @@ class InProcess(Here):
     ) -> list[Trained]:
         """Train every federation under the plan; see :class:`fedcover.federation.Engine`."""
         cores = torch.get_num_threads()
-        parts = np.array_split(np.arange(len(federations)), min(cores, len(federations)))
+        nodes = sum(client.nodes for client in federations[0].clients)
+        # Large federations gain nothing from company, and one that is out of patience should not
+        # be carried along until the last one is.
+        alone = plan.patience is not None and nodes >= LARGE
+        count = len(federations) if alone else min(cores, len(federations))
+        parts = np.array_split(np.arange(len(federations)), count)
         stacks = [[federations[i] for i in part] for part in parts]
         starts = [[start[i] for i in part] if start else None for part in parts]
-        nodes = sum(client.nodes for client in stacks[0][0].clients) * len(stacks[0])
         rounds = _Rounds(len(stacks), on_round)
-        with _threads(max(cores // len(stacks), 1) if nodes >= LARGE else 1):
+        large = nodes * len(stacks[0]) >= LARGE
+        with _threads(max(cores // len(stacks), 1) if large else 1):
             if len(stacks) == 1:
                 return train_stack(stacks[0], plan, starts[0], on_round)
-            with ThreadPoolExecutor(len(stacks)) as pool:
+            with ThreadPoolExecutor(min(cores, len(stacks))) as pool:
                 futures = [
                     pool.submit(_train_one, stack, plan, begin, partial(rounds.done, k))
                     for k, (stack, begin) in enumerate(zip(stacks, starts, strict=True))
@@ -77,7 +82,7 @@ def _raise_failures(futures: Sequence[Future[list[Trained]]]) -> None:
 
 
 class _Rounds:
-    """Counts a round as done when the last stack has done it, and can stop all stacks."""
+    """Counts a round as done when the stacks have done it on average, and can stop all stacks."""
 
     def __init__(self, stacks: int, on_round: OnRound | None) -> None:
         self._done = [0] * stacks
@@ -96,8 +101,9 @@ class _Rounds:
             raise CancelledError
         with self._lock:
             self._done[stack] = rounds
-            if min(self._done) > self._reported:
-                self._reported = min(self._done)
+            done = sum(self._done) // len(self._done)
+            if done > self._reported:
+                self._reported = done
                 if self._on_round is not None:
                     self._on_round(self._reported)
 

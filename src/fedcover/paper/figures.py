@@ -22,9 +22,11 @@ HEADINGS = {
     "clients": "clients K",
     "level": "level 1 − α",
     "set_size": "labels in a set",
-    "coverage": "coverage",
+    "coverage": "coverage − level",
 }
+DODGE = {"clients": 0.06, "level": 0.006}  # lines that lie on each other are set side by side
 PUBLISHED = ", published"
+NARROW = 1e-3  # a difference of bands that no eye sees
 STYLE: Any = {
     "svg.hashsalt": "fedcover",  # the same figure gives the same file
     "font.size": 9,
@@ -56,6 +58,8 @@ def draw(cells: pl.DataFrame, axes: Axes, title: str) -> dict[str, bytes]:
             panel.set_title(_name(axes.panels, value))
         if axes.style == "lines":
             row[0].set_ylabel(HEADINGS[axes.y])
+            if axes.y == "set_size":
+                row[0].set_ylim(bottom=0)
             entries = dict(zip(*reversed(row[0].get_legend_handles_labels()), strict=True))
             ours = sorted(entries, key=lambda name: name.endswith(PUBLISHED))
             handles = [entries[name] for name in ours]
@@ -84,9 +88,11 @@ def _lines(panel: Panel, part: pl.DataFrame, axes: Axes, everything: pl.DataFram
         if line.is_empty():
             continue
         colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        aside = DODGE.get(axes.x, 0.0) * (number - (len(series) - 1) / 2)
+        heights = line["coverage"] - line["level"] if axes.y == "coverage" else line[axes.y]
         panel.errorbar(
-            [where[x] for x in line[axes.x]],
-            line[axes.y].to_list(),
+            [where[x] + aside for x in line[axes.x]],
+            heights.to_list(),
             yerr=line[f"{axes.y}_sd"].fill_null(0.0).to_list(),
             color=colour,
             marker=mark,
@@ -99,7 +105,7 @@ def _lines(panel: Panel, part: pl.DataFrame, axes: Axes, everything: pl.DataFram
         known = line.filter(pl.col("published").is_not_null() & own)
         if axes.y == "set_size" and len(known):
             panel.plot(
-                [where[x] for x in known[axes.x]],
+                [where[x] + aside for x in known[axes.x]],
                 known["published"].to_list(),
                 color=colour,
                 marker=mark,
@@ -113,30 +119,35 @@ def _lines(panel: Panel, part: pl.DataFrame, axes: Axes, everything: pl.DataFram
     if axes.x == "clients":
         panel.set_xticks(list(where.values()), [str(x) for x in places])
     panel.grid(axis="y", alpha=0.25, linewidth=0.6)
-    if axes.y == "set_size":
-        panel.set_ylim(bottom=0)
 
 
 def _target(panel: Panel, part: pl.DataFrame, axes: Axes, where: Mapping[Any, float]) -> None:
     """The promised level, and the theorem's band where a rule has one."""
-    by_place = pl.col(axes.x).alias("place")
-    line = part.group_by(by_place, maintain_order=True).agg(
-        pl.col("level").first().alias("target"), pl.col("inside").is_not_null().any()
+    places = sorted(part[axes.x].unique().to_list())
+    panel.axhline(0.0, color="#777777", linewidth=1, linestyle="--", label="promised")
+    promised = part.filter(pl.col("inside").is_not_null())
+    if promised.is_empty():
+        return
+    spans = [_spans(promised.filter(pl.col(axes.x) == place)) for place in places]
+    name = "theorem's band"
+    if any(max(span) - min(span) > NARROW for span in spans):  # it grows with the series
+        name += f", {_name(axes.series, promised[axes.series].max())}"
+    panel.fill_between(
+        [where[place] for place in places],
+        0.0,
+        [max(span) for span in spans],
+        color="#777777",
+        alpha=0.2,
+        linewidth=0,
+        label=name,
     )
-    rows = line.sort("place").rows(named=True)
-    places = [where[row["place"]] for row in rows]
-    levels = [row["target"] for row in rows]
-    panel.plot(places, levels, color="#777777", linewidth=1, linestyle="--", label="promised")
-    if all(row["inside"] for row in rows):
-        highs = [max(_highs(part.filter(pl.col(axes.x) == row["place"]))) for row in rows]
-        panel.fill_between(
-            places, levels, highs, color="#777777", alpha=0.2, linewidth=0, label="theorem's band"
-        )
 
 
-def _highs(cells: pl.DataFrame) -> Sequence[float]:
+def _spans(cells: pl.DataFrame) -> Sequence[float]:
+    """How wide Theorem 1's band is at each of these cells: K/(N+K)."""
     columns = cells.select("alpha", "n_calibration", "clients").iter_rows()
-    return [coverage_band(alpha, n, clients)[1] for alpha, n, clients in columns]
+    bands = [coverage_band(alpha, n, clients) for alpha, n, clients in columns]
+    return [high - low for low, high in bands]
 
 
 def _heatmap(panel: Panel, part: pl.DataFrame, axes: Axes) -> None:
