@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from fedcover.conformal import beta_binomial, coverage_band
+from fedcover.conformal import RULES, beta_binomial, coverage_band
 from fedcover.experiment.evaluation import base_score
 
 CELL = ("score", "quantile", "method", "alpha")
@@ -28,7 +28,7 @@ def summarise(results: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> pl.
     short = (1 - pl.col("alpha")) - pl.col("coverage")
     seeds = results.join(spread, on=[*CELL, "seed"], maintain_order="left")
     return (
-        seeds.with_columns(_coverage_sd(seeds))
+        seeds.with_columns(coverage_spread(seeds))
         .group_by(CELL, maintain_order=True)
         .agg(
             pl.col("set_size").mean(),
@@ -43,7 +43,7 @@ def summarise(results: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> pl.
     )
 
 
-def _coverage_sd(seeds: pl.DataFrame) -> pl.Series:
+def coverage_spread(seeds: pl.DataFrame) -> pl.Series:
     """The measured spread over re-splits, or what theory gives where none was measured."""
     rows = seeds.select("coverage_sd", "alpha", "n_calibration", "n_test").iter_rows()
     spread = [
@@ -80,12 +80,30 @@ def closed_share(results: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def inside_band(row: Mapping[str, Any], n_calibration: int, clients: int) -> bool:
-    """Whether a cell's mean coverage lies in Theorem 1's band, up to three errors of that mean.
+def band_of(
+    row: Mapping[str, Any], n_calibration: float, clients: int
+) -> tuple[float | None, float | None]:
+    """Where the theorem puts a cell's mean coverage; None: no promise, or no upper end.
 
-    The upper end is not asked of scores that tie (design, rule 5.6).
+    Scores that tie have no upper end (design, rule 5.6). The rule ``mixture`` has one, but it needs
+    each client's numbers, which tables of results do not hold.
     """
-    low, high = coverage_band(row["alpha"], n_calibration, clients)
+    if not RULES[row["quantile"]].guarantee:
+        return None, None
+    low, high = coverage_band(row["alpha"], round(n_calibration), clients)
+    open_ended = base_score(row["score"]).ties or row["quantile"] == "mixture"
+    return low, None if open_ended else high
+
+
+def inside_band(row: Mapping[str, Any], n_calibration: float, clients: int) -> bool | None:
+    """Whether a cell's mean coverage lies in its band, up to three errors of that mean.
+
+    None where nothing is promised.
+    """
+    low, high = band_of(row, n_calibration, clients)
+    if low is None:
+        return None
     slack = STANDARD_ERRORS * row["coverage_se"]
-    below_upper = base_score(row["score"]).ties or row["coverage"] <= high + slack
-    return bool(low - slack <= row["coverage"] and below_upper)
+    return bool(
+        row["coverage"] >= low - slack and (high is None or row["coverage"] <= high + slack)
+    )

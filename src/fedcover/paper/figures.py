@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
@@ -11,7 +11,6 @@ import polars as pl
 from matplotlib.axes import Axes as Panel
 from matplotlib.figure import Figure
 
-from fedcover.conformal import coverage_band
 from fedcover.graphs.catalogue import DATASETS
 from fedcover.paper.definition import Axes
 
@@ -122,32 +121,27 @@ def _lines(panel: Panel, part: pl.DataFrame, axes: Axes, everything: pl.DataFram
 
 
 def _target(panel: Panel, part: pl.DataFrame, axes: Axes, where: Mapping[Any, float]) -> None:
-    """The promised level, and the theorem's band where a rule has one."""
-    places = sorted(part[axes.x].unique().to_list())
+    """The promised level, and the theorem's band where there is one."""
     panel.axhline(0.0, color="#777777", linewidth=1, linestyle="--", label="promised")
-    promised = part.filter(pl.col("inside").is_not_null())
+    promised = part.filter(pl.col("high").is_not_null())
     if promised.is_empty():
         return
-    spans = [_spans(promised.filter(pl.col(axes.x) == place)) for place in places]
+    width = (pl.col("high") - pl.col("low")).alias("width")
+    band = promised.select(pl.col(axes.x).alias("place"), width).group_by("place").agg(
+        pl.col("width").max(), pl.col("width").min().alias("least")
+    ).sort("place")  # fmt: skip
     name = "theorem's band"
-    if any(max(span) - min(span) > NARROW for span in spans):  # it grows with the series
+    if (band["width"] - band["least"]).to_numpy().max() > NARROW:  # it grows with the series
         name += f", {_name(axes.series, promised[axes.series].max())}"
     panel.fill_between(
-        [where[place] for place in places],
+        [where[place] for place in band["place"]],
         0.0,
-        [max(span) for span in spans],
+        band["width"].to_list(),
         color="#777777",
         alpha=0.2,
         linewidth=0,
         label=name,
     )
-
-
-def _spans(cells: pl.DataFrame) -> Sequence[float]:
-    """How wide Theorem 1's band is at each of these cells: K/(N+K)."""
-    columns = cells.select("alpha", "n_calibration", "clients").iter_rows()
-    bands = [coverage_band(alpha, n, clients) for alpha, n, clients in columns]
-    return [high - low for low, high in bands]
 
 
 def _heatmap(panel: Panel, part: pl.DataFrame, axes: Axes) -> None:

@@ -49,11 +49,14 @@ class Store:
         for cell in cells:
             path = self.path(cell)
             try:
-                frames.append(pl.read_parquet(path).select(ROWS.names()).cast(ROWS))
+                rows = pl.read_parquet(path).select(ROWS.names()).cast(ROWS)
             except (OSError, pl.exceptions.PolarsError) as error:
                 raise DataError(
                     f"{path} cannot be read; delete it and run again: {error}"
                 ) from error
+            # A variant's name is not in the key: it may have changed since.
+            named = (pl.lit(cell.preset).alias("preset"), pl.lit(cell.variant).alias("variant"))
+            frames.append(rows.with_columns(named))
         return pl.concat(frames) if frames else pl.DataFrame(schema=ROWS)
 
     def write(self, cell: Cell, rows: pl.DataFrame) -> None:
@@ -61,6 +64,7 @@ class Store:
         handle, name = tempfile.mkstemp(prefix=f".{cell.key}-", dir=self.folder)
         try:
             os.close(handle)
+            Path(name).chmod(0o644)
             rows.write_parquet(name, compression="zstd")
             os.replace(name, self.path(cell))  # noqa: PTH105  (name is a string)
         except BaseException:

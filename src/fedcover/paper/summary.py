@@ -4,39 +4,40 @@ from __future__ import annotations
 
 import polars as pl
 
-from fedcover.conformal import RULES
-from fedcover.experiment.summary import inside_band
+from fedcover.experiment.summary import band_of, coverage_spread, inside_band
 
-CELL = ("dataset", "clients", "method", "variant", "score", "quantile", "alpha")
+CELL = ("dataset", "clients", "method", "variant", "model", "score", "quantile", "alpha")
 
 
 def summarise_cells(rows: pl.DataFrame) -> pl.DataFrame:
     """One row a cell, with the mean over its seeds.
 
     ``set_size_sd`` and ``coverage_sd`` are spreads over seeds. ``coverage_se`` is the error of the
-    mean coverage given the trained models (only re-splits are random). ``inside`` says whether the
-    coverage lies in Theorem 1's band, for rules that promise it.
+    mean coverage given the trained models (only re-splits are random). ``low`` and ``high`` are the
+    theorem's band, ``inside`` whether the coverage lies in it; None where nothing is promised.
     """
     error = (pl.col("coverage_sd") ** 2 / pl.col("resplits")).sum().sqrt() / pl.len()
-    cells = rows.group_by(CELL, maintain_order=True).agg(
-        pl.col("set_size").mean(),
-        pl.col("set_size").std().alias("set_size_sd"),
-        pl.col("coverage").mean(),
-        pl.col("coverage").std().alias("coverage_sd"),
-        error.alias("coverage_se"),
-        pl.col("min_client_coverage").mean(),
-        pl.col("accuracy").mean(),
-        pl.col("accuracy").std().alias("accuracy_sd"),
-        pl.col("n_calibration").min(),
-        pl.len().alias("seeds"),
+    cells = (
+        rows.with_columns(coverage_spread(rows))
+        .group_by(CELL, maintain_order=True)
+        .agg(
+            pl.col("set_size").mean(),
+            pl.col("set_size").std().alias("set_size_sd"),
+            pl.col("coverage").mean(),
+            pl.col("coverage").std().alias("spread"),
+            error.alias("coverage_se"),
+            pl.col("min_client_coverage").mean(),
+            pl.col("accuracy").mean(),
+            pl.col("n_calibration").mean(),
+            pl.len().alias("seeds"),
+        )
+        .rename({"spread": "coverage_sd"})
     )
-    verdicts = [
-        inside_band(row, row["n_calibration"], row["clients"])
-        if RULES[row["quantile"]].guarantee
-        else None
-        for row in cells.iter_rows(named=True)
-    ]
+    judged = [(row, row["n_calibration"], row["clients"]) for row in cells.iter_rows(named=True)]
+    bands = [band_of(*cell) for cell in judged]
     return cells.with_columns(
         (1 - pl.col("alpha")).round(6).alias("level"),
-        pl.Series("inside", verdicts, dtype=pl.Boolean),
+        pl.Series("low", [low for low, _ in bands], dtype=pl.Float64),
+        pl.Series("high", [high for _, high in bands], dtype=pl.Float64),
+        pl.Series("inside", [inside_band(*cell) for cell in judged], dtype=pl.Boolean),
     )

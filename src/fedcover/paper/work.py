@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from fedcover.errors import DataError
 from fedcover.paper.grid import Cell
 from fedcover.paper.store import Store
+from fedcover.paper.version import code_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,10 @@ def complete(
     count = min(workers or os.cpu_count() or 1, len(pending))
     with _one_thread_each(), _pool(count) as pool:
         while pending:
-            futures = {pool.submit(_compute, cell, store.folder, data): cell for cell in pending}
+            futures = {
+                pool.submit(_compute, cell, store.folder, data, code_version()): cell
+                for cell in pending
+            }
             try:
                 _follow(futures, clock)
             except BaseException:
@@ -73,8 +77,10 @@ def compute(cell: Cell, data: str | Path | None = None) -> pl.DataFrame:
     return rows_of(cell, finished, time.perf_counter() - began, time.process_time() - began_cpu)
 
 
-def _compute(cell: Cell, folder: Path, data: str | Path | None) -> bool:
+def _compute(cell: Cell, folder: Path, data: str | Path | None, code: str) -> bool:
     """Compute a cell unless it is there or someone else is at it; whether it is there now."""
+    if code_version() != code:  # a worker reads the sources when it starts
+        raise DataError("The sources have changed since the run began; start it again.")
     store = Store(folder)
     with store.claim(cell) as ours:
         if ours and not store.holds(cell):
@@ -94,8 +100,8 @@ def _follow(futures: dict[Future[bool], Cell], clock: _Clock) -> None:
                     clock.finished(cell)
             except BrokenProcessPool:
                 raise DataError(
-                    f"{cell.name}: a worker process died, perhaps for lack of memory; "
-                    "try --workers 1. What was finished is kept."
+                    "A worker process died, perhaps for lack of memory; try --workers 1. What was "
+                    "finished is kept."
                 ) from None
 
 

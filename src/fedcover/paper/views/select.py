@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from fedcover.paper.definition import Definition, Selection
+from fedcover.experiment.recipes import recipe_of
+from fedcover.paper.definition import Definition, Selection, Variant
 
 MODEL = "gcn"
 
@@ -17,12 +18,11 @@ def rows_of_target(definition: Definition, preset: str, rows: pl.DataFrame) -> p
     wanted = rows.filter(
         pl.col("dataset").is_in(definition.graphs),
         pl.col("clients").is_in(definition.clients),
-        pl.col("model") == definition.settings.get("model", MODEL),
         pl.col("score").is_in(selection.scores),
         pl.col("quantile").is_in(selection.quantiles),
         pl.col("alpha").is_in(definition.alphas),
         pl.col("seed") < definition.seeds,
-        _shown(selection),
+        _shown(definition, selection),
     )
     return _ordered(wanted, definition, selection)
 
@@ -33,13 +33,17 @@ def seeds_of_target(definition: Definition, preset: str, rows: pl.DataFrame) -> 
     return own.unique(["dataset", "clients", "method", "seed"], keep="first", maintain_order=True)
 
 
-def _shown(selection: Selection) -> pl.Expr:
-    plain = (pl.col("variant") == "") & pl.col("method").is_in(selection.methods)
-    variants = [
-        (pl.col("variant") == variant.name) & pl.col("method").is_in(variant.methods)
-        for variant in selection.variants
-    ]
-    return pl.any_horizontal(plain, *variants)
+def _shown(definition: Definition, selection: Selection) -> pl.Expr:
+    """A variant's own methods, each with the model that it has or that the definition names."""
+    model = definition.settings.get("model", MODEL)
+    plain = Variant("", selection.methods, {})
+    return pl.any_horizontal(
+        (pl.col("variant") == variant.name)
+        & (pl.col("method") == method)
+        & (pl.col("model") == (recipe_of(method).method.model or model))
+        for variant in (plain, *selection.variants)
+        for method in variant.methods
+    )
 
 
 def _ordered(rows: pl.DataFrame, definition: Definition, selection: Selection) -> pl.DataFrame:
