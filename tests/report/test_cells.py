@@ -4,7 +4,7 @@ import pytest
 from fedcover.conformal import coverage_band
 from fedcover.errors import DataError
 from fedcover.experiment.summary import CELL, summarise
-from fedcover.report.cells import MOST_CLIENTS, SETTING, band, cells, status, worst_client
+from fedcover.report.cells import MOST_CLIENTS, SETTING, cells, status, worst_client
 from fedcover.report.folder import read_folder
 from fedcover.report.payload import run_payload
 
@@ -43,9 +43,11 @@ def test_status_is_the_runs_own_rule(coverage, high, low, expected):
         ("lac", "pooled", (None, None)),
     ],
 )
-def test_the_band_is_theorem_1s_where_it_applies(score, rule, expected):
-    cell = {"score": score, "quantile": rule, "alpha": 0.1, "clients": 5}
-    assert band(cell, 995.0) == pytest.approx(expected)
+def test_a_cells_band_is_theorem_1s_where_it_applies(grid_rows, score, rule, expected):
+    row = grid_rows.row(0, named=True)
+    row |= {"score": score, "quantile": rule, "clients": 5, "n_calibration": 995}
+    (cell,) = grid_cells(pl.DataFrame([row]))
+    assert (cell["low"], cell["high"]) == pytest.approx(expected)
 
 
 def test_cells_of_a_run_are_its_summary(toy_folder):
@@ -65,26 +67,71 @@ def test_a_row_that_occurs_twice_is_refused(grid_rows):
         grid_cells(twice)
 
 
-def test_the_worst_client_is_one_seeds_or_the_mean_of_given_clients():
-    rows = [
-        {"group": "a", "seed": 0, "n_test": 10.0, "coverage": 0.7},
-        {"group": "a", "seed": 1, "n_test": 20.0, "coverage": 0.95},
-        {"group": "b", "seed": 0, "n_test": 10.0, "coverage": 0.8},
-        {"group": "b", "seed": 1, "n_test": 10.0, "coverage": 0.8},
+def client_rows(coverage):
+    """A cell's rows of kind client: ``{name: (coverage in seed 0, in seed 1, …)}``."""
+    names = ("kind", "group", "n_test", "coverage", "set_size")
+    seeds = range(len(next(iter(coverage.values()))))
+    return [
+        [
+            dict(zip(names, ("client", name, 5.0, own[seed], 1.0), strict=True))
+            for name, own in coverage.items()
+        ]
+        for seed in seeds
     ]
-    cut = {"groups": {"client": rows}, "partition": "metis"}
-    assert worst_client(cut) == rows[0]
-    given = worst_client(cut | {"partition": "given"})
+
+
+def cell_of(grid_rows, coverage, partition):
+    row = grid_rows.row(0, named=True) | {"partition": partition}
+    by_seed = client_rows(coverage)
+    rows = [row | {"seed": seed, "groups": groups} for seed, groups in enumerate(by_seed)]
+    (cell,) = grid_cells(pl.DataFrame(rows))
+    return cell
+
+
+def test_the_worst_client_is_one_seeds_or_the_mean_of_given_clients():
+    rows = pl.DataFrame(
+        {
+            "group": ["a", "a", "b", "b"],
+            "seed": [0, 1, 0, 1],
+            "n_test": [10.0, 20.0, 10.0, 10.0],
+            "coverage": [0.7, 0.95, 0.8, 0.8],
+        }
+    )
+    assert worst_client(rows, "metis") == rows.row(0, named=True)
+    given = worst_client(rows, "given")
     assert (given["group"], given["seed"], given["n_test"]) == ("b", None, 10.0)
     assert given["coverage"] == pytest.approx(0.8)
-    assert worst_client({"groups": {}, "partition": "metis"}) is None
+    assert worst_client(None, "metis") is None
+    assert worst_client(rows.with_columns(coverage=pl.lit(None, pl.Float64)), "given") is None
 
 
 def test_of_very_many_clients_the_worst_are_kept(grid_rows):
-    row = grid_rows.row(0, named=True)
-    row["groups"] = [
-        {"kind": "client", "group": str(k), "n_test": 5.0, "coverage": k / 500, "set_size": 1.0}
-        for k in range(400)
-    ]
-    kept = grid_cells(pl.DataFrame([row]))[0]["groups"]["client"]
-    assert [held["group"] for held in kept] == [str(k) for k in range(MOST_CLIENTS)]
+    cell = cell_of(grid_rows, {str(k): (k / 500,) for k in range(400)}, "metis")
+    kept = [held["group"] for held in cell["groups"]["client"]]
+    assert kept == [str(k) for k in range(MOST_CLIENTS)]
+
+
+def test_of_very_many_given_clients_the_worst_is_that_of_the_whole_table(grid_rows):
+    coverage = {f"c{k}": (0.95, 0.95) for k in range(98)} | {"x": (0.7, 1.0), "bad": (0.8, 0.8)}
+    cell = cell_of(grid_rows, coverage, "given")
+    assert (cell["worst"]["group"], cell["worst"]["seed"]) == ("bad", None)
+    assert cell["worst"]["coverage"] == pytest.approx(0.8)
+    held = cell["groups"]["client"]
+    assert [row["coverage"] for row in held if row["group"] == "x"] == [0.7, 1.0]  # all its seeds
+    assert len({row["group"] for row in held}) == MOST_CLIENTS
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan")])
+@pytest.mark.parametrize("partition", ["metis", "given"])
+def test_clients_without_test_nodes_are_not_the_worst(grid_rows, partition, nothing):
+    coverage = {f"c{k}": (nothing,) for k in range(70)} | {"x": (0.5,)}
+    cell = cell_of(grid_rows, coverage, partition)
+    assert (cell["worst"]["group"], cell["worst"]["coverage"]) == ("x", 0.5)
+    assert "x" in {row["group"] for row in cell["groups"]["client"]}
+
+
+def test_the_worst_of_one_seed_is_shown_even_if_its_number_does_well_in_others(grid_rows):
+    coverage = {f"c{k}": (0.9, 0.9) for k in range(70)} | {"x": (0.85, 1.0)}
+    cell = cell_of(grid_rows, coverage, "metis")
+    assert (cell["worst"]["group"], cell["worst"]["seed"]) == ("x", 0)
+    assert "x" in {row["group"] for row in cell["groups"]["client"]}

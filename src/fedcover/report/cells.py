@@ -7,18 +7,15 @@ band, up to three standard errors of that mean; where scores tie, the upper end 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from fedcover.conformal import RULES, coverage_band
 from fedcover.errors import DataError
-from fedcover.experiment.evaluation import base_score
 from fedcover.experiment.recipes import recipe_of
-from fedcover.experiment.summary import CELL, STANDARD_ERRORS, summarise
+from fedcover.experiment.summary import CELL, STANDARD_ERRORS, band_of, summarise
 
 SETTING = ("preset", "variant", "dataset", "clients")
 VIEW = (*SETTING, "score", "quantile", "alpha")
@@ -32,19 +29,6 @@ Cell = dict[str, Any]
 def is_option(method: str) -> bool:
     """Whether a federation could take this method."""
     return recipe_of(method).base not in MARKS
-
-
-def band(cell: Mapping[str, Any], n: float) -> tuple[float | None, float | None]:
-    """Where Theorem 1 promises the mean coverage; None: no promise, or no upper end.
-
-    The rule ``mixture`` has an upper end too, but it needs each client's numbers, which tables of
-    results do not hold.
-    """
-    if not RULES[cell["quantile"]].guarantee:
-        return None, None
-    low, high = coverage_band(cell["alpha"], round(n), cell["clients"])
-    ties = base_score(cell["score"]).ties
-    return low, None if ties or cell["quantile"] == "mixture" else high
 
 
 def status(cell: Mapping[str, Any]) -> str:
@@ -66,6 +50,7 @@ def cells(rows: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> list[Cell]
     ``groups`` those of ``groups.csv`` with the columns of ``SETTING``.
     """
     key = [*SETTING, *CELL]
+    groups = groups.with_columns(pl.col("coverage", "set_size").fill_nan(None))
     twice = rows.filter(rows.select(*key, "seed").is_duplicated())
     if len(twice):
         named = ", ".join(f"{name} {twice[name][0]}" for name in (*key, "seed"))
@@ -88,32 +73,22 @@ def cells(rows: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> list[Cell]
         joined = table.join(means, on=CELL, maintain_order="left")
         for row in joined.iter_rows(named=True):
             cell: Cell = {**dict(zip(SETTING, setting, strict=True)), **row}
-            cell["low"], cell["high"] = band(cell, cell["n_calibration"])
+            cell["low"], cell["high"] = band_of(cell, cell["n_calibration"], cell["clients"])
             cell["status"] = status(cell)
             cell["option"] = is_option(cell["method"])
             named_key = tuple(cell[name] for name in key)
+            tables = {kind: held[*named_key, kind] for kind in KINDS if (*named_key, kind) in held}
+            cell["worst"] = worst_client(tables.get("client"), cell["partition"])
             cell["groups"] = {
-                kind: _grouped(kind, held[*named_key, kind])
-                for kind in KINDS
-                if (*named_key, kind) in held
+                kind: _clients(table, cell["worst"]) if kind == "client" else _grouped(table)
+                for kind, table in tables.items()
             }
-            cell["worst"] = worst_client(cell)
             found.append(cell)
     return found
 
 
-def _grouped(kind: str, table: pl.DataFrame) -> list[dict[str, Any]]:
-    """A kind's groups: means over seeds with their spread; clients seed by seed.
-
-    A client's number is not the same nodes in another seed, so clients are not averaged here.
-    """
-    table = table.with_columns(pl.col("coverage", "set_size").fill_nan(None))
-    columns = ["group", "n_test", "coverage", "set_size"]
-    if kind == "client":
-        table = table.select("seed", *columns)
-        if table["group"].n_unique() > MOST_CLIENTS:
-            table = table.sort("coverage", maintain_order=True).head(MOST_CLIENTS)
-        return table.to_dicts()
+def _grouped(table: pl.DataFrame) -> list[dict[str, Any]]:
+    """A kind's groups: means over seeds with their spread."""
     found = table.group_by("group", maintain_order=True).agg(
         pl.col("n_test").mean(),
         pl.col("coverage", "set_size").mean(),
@@ -124,26 +99,35 @@ def _grouped(kind: str, table: pl.DataFrame) -> list[dict[str, Any]]:
     return found.to_dicts()
 
 
-def worst_client(cell: Cell) -> dict[str, Any] | None:
-    """The client that is covered least: over seeds if clients are given, else of one seed's cut."""
-    held: list[dict[str, Any]] = cell["groups"].get("client", [])
-    rows = [row for row in held if row["coverage"] is not None]
-    if not rows:
+def _clients(table: pl.DataFrame, worst: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Clients seed by seed; of very many, all rows of those that are covered least over seeds.
+
+    A client's number is not the same nodes in another seed, so clients are not averaged here. That
+    is also why the worst of one seed may be well covered over seeds: it is kept in any case.
+    """
+    table = table.select("seed", "group", "n_test", "coverage", "set_size")
+    means = table.group_by("group", maintain_order=True).agg(pl.col("coverage").mean())
+    if len(means) > MOST_CLIENTS:
+        is_worst = pl.col("group") == (worst["group"] if worst else "")
+        order = means.sort(~is_worst, "coverage", nulls_last=True, maintain_order=True)
+        table = table.filter(pl.col("group").is_in(order["group"].head(MOST_CLIENTS).implode()))
+    return table.to_dicts()
+
+
+def worst_client(table: pl.DataFrame | None, partition: str) -> dict[str, Any] | None:
+    """The client that is covered least: over seeds if clients are given, else of one seed's cut.
+
+    ``table`` holds one cell's rows of kind ``client``; clients without test nodes do not count.
+    """
+    if table is None:
         return None
-    if cell["partition"] == "given":
-        by_name: dict[str, list[dict[str, Any]]] = {}
-        for row in rows:
-            by_name.setdefault(row["group"], []).append(row)
-        rows = [
-            {
-                "group": name,
-                "seed": None,
-                "n_test": math.fsum(row["n_test"] for row in own) / len(own),
-                "coverage": math.fsum(row["coverage"] for row in own) / len(own),
-            }
-            for name, own in by_name.items()
-        ]
-    return min(rows, key=lambda row: row["coverage"])
+    known = table.select("group", "seed", "n_test", "coverage").drop_nulls("coverage")
+    if partition == "given":
+        known = known.group_by("group", maintain_order=True).agg(
+            pl.lit(None).alias("seed"), pl.col("n_test", "coverage").mean()
+        )
+    least = known["coverage"].arg_min()
+    return None if least is None else known.row(least, named=True)
 
 
 def view_key(view: Sequence[Any]) -> str:

@@ -24,13 +24,7 @@ from fedcover.report.payload import dumps, grid_payload, run_payload
 
 VENDOR = ("d3.min.js", "plot.umd.min.js")
 SCRIPTS = ("base.js", "state.js", "charts.js", "graph.js", "explorer.js", "ledger.js", "main.js")
-GRID = {
-    **RESULTS,
-    "preset": pl.String,
-    "variant": pl.String,
-    "coverage_sd": pl.Float64,
-    "groups": pl.List(pl.Struct),
-}
+GRID = (*RESULTS, "preset", "variant", "coverage_sd", "groups")
 PUBLISHED = ("dataset", "clients", "method", "score", "level", "set_size", "set_size_sd")
 
 
@@ -58,7 +52,7 @@ def write_grid_page(
     ``groups``, a list of structs (kind, group, n_test, coverage, set_size). ``published`` are
     another source's sizes, drawn as hollow marks.
     """
-    _require(rows, tuple(GRID), "rows")
+    _require(rows, GRID, "rows")
     if rows.is_empty():
         raise DataError("rows is empty; a page needs at least one result.")
     if published is not None:
