@@ -8,7 +8,7 @@ import pytest
 
 from fedcover.paper import views
 from fedcover.paper.definition import PRESETS, UNTRAINED, read_all
-from fedcover.paper.produce import read_rows
+from fedcover.paper.files import read_rows
 from fedcover.paper.summary import summarise_cells
 from fedcover.paper.tables import latex, markdown
 from fedcover.paper.views.cells import cells_of

@@ -278,7 +278,7 @@ def paper(
             metavar="TARGET",
             help="datasets, missing-edges, main, clients, coverage, accuracy, scores, "
             "scores-coverage, quantiles, privacy, communication, or all; verify computes some "
-            "stored cells again and compares.",
+            "stored cells again and compares; redraw makes the files again from stored rows.",
         ),
     ],
     preset: Annotated[
@@ -292,8 +292,13 @@ def paper(
         Path, typer.Option(metavar="DIR", help="Where finished cells are kept.")
     ] = Path("runs/paper"),
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Tables and figures go to DIR/PRESET.")
-    ] = Path("results"),
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Tables and figures go to DIR/PRESET (default: results; of own targets, results "
+            "beside them).",
+        ),
+    ] = None,
     definitions: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Own targets, one TOML file each (default: the paper's)."),
@@ -311,43 +316,58 @@ def paper(
     """
     from fedcover import display
     from fedcover.paper.definition import PRESETS, chosen, narrowed, read_all
-    from fedcover.paper.produce import produce
+    from fedcover.paper.produce import produce, redraw
     from fedcover.paper.store import Store
 
     if preset not in PRESETS:
         raise UsageError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}.")
-    for name, value in (("workers", workers), ("sample", sample), ("seeds", seeds)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}; it must be a whole number of 1 or more.")
-    known = narrowed(read_all(definitions), _words("graphs", graphs), seeds)
-    if target == "verify":
-        _verify(known.values(), preset, out / preset, sample, draw, data)
-        return
-    targets = chosen(target, known)
-    began = time.perf_counter()
-    with display.grid_progress(quiet) as on_cell:
-        tables = produce(
-            targets,
-            list(known.values()),
-            preset,
-            store=Store(store),
-            out=out / preset,
-            data=data,
-            workers=workers,
-            on_cell=on_cell,
+    for name, value, least in (
+        ("workers", workers, 1),
+        ("sample", sample, 1),
+        ("seeds", seeds, 1),
+        ("draw", draw, 0),
+    ):
+        if value is not None and value < least:
+            raise UsageError(f"{name} is {value}; it must be a whole number of {least} or more.")
+    every = read_all(definitions)
+    known = narrowed(every, _words("graphs", graphs), seeds)
+    if target in every and target not in known:
+        raise UsageError(
+            f"{target} has no graph of {graphs}; it is about {', '.join(every[target].graphs)}."
         )
+    folder = (out or (definitions or Path()) / "results") / preset
+    if target == "verify":
+        _verify(known.values(), preset, folder, sample, draw, data)
+        return
+    targets = chosen("all" if target == "redraw" else target, known)
+    began = time.perf_counter()
+    if target == "redraw":
+        tables = redraw(targets, preset, out=folder, data=data)
+    else:
+        with display.grid_progress(quiet) as on_cell:
+            tables = produce(
+                targets,
+                list(known.values()),
+                preset,
+                store=Store(store),
+                out=folder,
+                data=data,
+                workers=workers,
+                on_cell=on_cell,
+            )
     if not quiet:
         for _, table in tables:
             display.paper_table(display.console(), table)
         names = ", ".join(definition.target for definition, _ in tables)
-        print(f"{out / preset}: {names} ({time.perf_counter() - began:.0f} s)")
+        print(f"{folder}: {names} ({time.perf_counter() - began:.0f} s)")
 
 
 def _verify(
     known: Iterable[Definition], preset: str, out: Path, count: int, draw: int, data: str | None
 ) -> None:
     from fedcover.paper import grid
-    from fedcover.paper.produce import ROWS_FILE, read_rows
+    from fedcover.paper.files import read_rows
+    from fedcover.paper.produce import ROWS_FILE
     from fedcover.paper.verify import sample, verify
 
     stored = read_rows(out / ROWS_FILE)

@@ -62,16 +62,33 @@ def test_fewer_graphs_and_seeds():
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [
-        ('kind = "cells"', 'kind = "cell"', "kind is 'cell'; it must be one of statistics"),
+        ('kind = "cells"', 'kind = "cell"', "kind has 'cell'; it must be one of statistics"),
         ('graphs = ["cora"]', 'graphs = ["kora"]', "graphs has 'kora'"),
         ("clients = [2]", "", "the entry clients is missing"),
         ("clients = [2]", "client = [2]", "there is no entry called client"),
-        ("levels = [0.9]", "levels = [1.9]", "default: alphas has -0.9"),
+        ("levels = [0.9]", "levels = [1.9]", "alphas has -0.9"),
         ('[default]\nmethods = ["fed"]', '[default]\nmethods = ["fet"]', "'fet'"),
         ('title = "T"', "title = ", "not a TOML file"),
+        ('title = "T"', "title = 3", "title is 3; it must be text"),
+        ("clients = [2]", "clients = 2", "clients is 2; it must be a list, each a whole number"),
+        ("clients = [2]", 'clients = ["2"]', "clients is ['2']"),
+        ("clients = [2]", "clients = []", "clients is []"),
+        ("clients = [2]", "clients = [0]", "clients is 0; it must be a whole number of 1 or more"),
+        ("levels = [0.9]", "levels = 0.9", "levels is 0.9; it must be a list, each a number"),
+        ("levels = [0.9]", "levels = [0.9]\nseeds = 0", "seeds is 0"),
+        ('graphs = ["cora"]', 'graphs = "cora"', "graphs is 'cora'; it must be a list"),
+        ("levels = [0.9]", 'levels = [0.9]\npublished = "x"', "published has 'x'"),
+        ("levels = [0.9]", 'levels = [0.9]\nbaseline = "loc"', "baseline has 'loc'"),
+        ("[default]", "[settings]\nclients = 3\n[default]", "settings has 'clients'"),
+        ('[paper]\nmethods = ["fed"]', "[paper]\nmethods = 3", "paper.methods is 3"),
+        ("[default]", '[default]\nagainst = { loc = "gen" }', "default.against has 'loc'"),
+        ("[default]", "[default]\nvariants = [3]", "default.variants is [3]"),
+        ("[default]", '[default]\nvariants = [{ name = "a" }]', "default.variants.methods is"),
+        ("[default]", '[figure]\nx = "level"\ny = "accuracy"\nseries = "score"\n'
+         'panels = "level"\n[default]', "figure.y has 'accuracy'"),
         ("[default]", "[settings]\nround = 3\n[default]", "no setting called 'round'"),
         ("[default]", '[figure]\nx = "a"\ny = "coverage"\nseries = "score"\npanels = "level"\n'
-         "[default]", "figure.x is 'a'"),
+         "[default]", "figure.x has 'a'"),
     ],
 )  # fmt: skip
 def test_a_bad_definition_is_refused_with_its_file_and_place(tmp_path, before, after, sentence):

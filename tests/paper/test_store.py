@@ -48,9 +48,9 @@ def _hold(folder, cell, held, seconds):
 def test_a_cell_is_one_process_s_until_it_ends_or_dies(tmp_path, cells):
     context = multiprocessing.get_context("spawn")
     held = context.Queue()
-    other = context.Process(target=_hold, args=(tmp_path, cells[0], held, 60))
+    other = context.Process(target=_hold, args=(tmp_path, cells[0], held, 400))
     other.start()
-    assert held.get(timeout=60) is True
+    assert held.get(timeout=300) is True
     store = Store(tmp_path)
     with store.claim(cells[0]) as ours:
         assert not ours

@@ -129,7 +129,11 @@ def test_markdown_and_latex_say_the_same():
         "## A & B\n\n| x | size |\n|---|--:|\n| a\\|b_c | 1.0 ± 0.1 |\n\n- 50 % of α.\n"
     )
     text = latex(table)
-    assert r"a|b\_c & 1.0 $\pm$ 0.1 \\" in text
+    assert r"a$|$b\_c & 1.0 $\pm$ 0.1 \\" in text
+    assert "resizebox" not in text
+    wide = latex(Table("", ["x"] * 9, [["1"] * 9], pl.DataFrame()))
+    assert wide.count("{") == wide.count("}")
+    assert r"\resizebox{\textwidth}{!}{%" in wide
     assert r"\caption{A \& B}" in text
     assert r"50 \% of $\alpha$." in text
     assert escape(r"\{}") == r"\textbackslash{}\{\}"

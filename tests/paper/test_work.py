@@ -11,7 +11,8 @@ import pytest
 
 from fedcover.paper import grid
 from fedcover.paper.definition import read_all
-from fedcover.paper.produce import produce, read_rows
+from fedcover.paper.files import read_rows
+from fedcover.paper.produce import produce
 from fedcover.paper.store import Store
 from fedcover.paper.verify import sample, verify
 

@@ -187,15 +187,30 @@ def test_presets_neighbours_and_a_node_that_is_not_there(visit, cora_folder):
     assert "There is no node nobody" in page.locator("#panel").inner_text()
 
 
-def test_a_click_on_the_drawing_opens_a_node(visit, cora_folder):
+# A test node that stands alone, away from the buttons: a click on it can mean no other node.
+LONELY = """() => { const at = shownNodes.ids.map((_, i) => placeOf(i));
+    const room = (i) => d3.min(at, ([x, y], j) => i === j ? Infinity
+      : Math.hypot(x - at[i][0], y - at[i][1]));
+    const free = shownNodes.explained.filter((i) => at[i][0] < 0.7 * drawing.canvas.clientWidth
+      && shownNodes.ids[i] !== state.node);
+    const node = free[d3.maxIndex(free, room)];
+    return { id: shownNodes.ids[node], at: at[node], room: room(node) }; }"""
+
+
+def test_a_click_on_the_drawing_opens_that_node(visit, cora_folder):
     page = visit(cora_folder / "report.html", address="#method=fed")
-    before = page.locator("h3[data-node]").get_attribute("data-node")
-    at = page.evaluate("placeOf(indexOf.get(shownNodes.ids[shownNodes.explained[5]]))")
-    page.locator("canvas").click(position={"x": at[0], "y": at[1]})
-    after = page.locator("h3[data-node]").get_attribute("data-node")
-    nodes = pl.read_parquet(cora_folder / "nodes.parquet")
-    assert after != before
-    assert after in nodes["node"]
+    found = page.evaluate(LONELY)
+    assert found["room"] > 3  # pixels; a click is rounded to whole ones
+    x, y = found["at"]
+    page.locator("canvas").click(position={"x": x, "y": y})
+    assert page.locator("h3[data-node]").get_attribute("data-node") == found["id"]
+    assert (
+        f"Held by client {holder(cora_folder, found['id'])} " in page.locator("#panel").inner_text()
+    )
+
+
+def holder(folder, node):
+    return pl.read_parquet(folder / "nodes.parquet").filter(node=node)["client"].item()
 
 
 def test_the_keyboard_is_enough(visit, cora_folder):
@@ -220,20 +235,122 @@ def test_the_keyboard_is_enough(visit, cora_folder):
     assert page.evaluate(outline) == "solid"
 
 
+def test_a_neighbours_link_keeps_the_focus_and_a_status_line_says_what_is_shown(visit, cora_folder):
+    cell = {"method": "fed", "score": "lac", "quantile": "exact", "alpha": 0.1}
+    page = visit(cora_folder / "report.html", address="#method=fed")
+    page.get_by_role("button", name="Boundary node").click()
+    page.locator(".near a").first.focus()
+    page.keyboard.press("Enter")
+    shown = page.locator("h3[data-node]").get_attribute("data-node")
+    assert page.evaluate("document.activeElement.dataset.node") == shown
+    assert page.locator("#panel[aria-live]").count() == 0
+    table = pl.read_parquet(cora_folder / "sets.parquet").filter(seed=0, **cell)
+    for covered, words in ((True, "in it"), (False, "not in it")):
+        node, members = table.filter(covered=covered).select("node", "set").row(0)
+        find(page, node)
+        said = f"Node {node}: set {{{', '.join(members)}}}, true label {words}."
+        assert page.get_by_role("status").inner_text() == said
+    nodes = pl.read_parquet(cora_folder / "nodes.parquet")
+    training = nodes.filter(role="training")["node"][0]
+    find(page, training)
+    said = f"Node {training}: a training node, which has no set."
+    assert page.get_by_role("status").inner_text() == said
+
+
+def test_tables_stay_open_and_scroll_by_keyboard(visit, cora_folder):
+    page = visit(cora_folder / "report.html")
+    figure = page.locator("figure[data-title='Coverage against level']")
+    figure.locator("summary").click()
+    page.wait_for_function("unfolded.size === 1")
+    page.locator("input[name=score][value=aps]").check()
+    assert figure.locator("table").is_visible()
+    other = page.locator("figure[data-title='Set size against level'] table")
+    assert not other.is_visible()
+    figure.locator("summary").click()
+    page.wait_for_function("unfolded.size === 0")
+    page.locator("input[name=score][value=lac]").check()
+    assert not figure.locator("table").is_visible()
+    boxes = page.locator(".scroll").evaluate_all(
+        "all => all.map(box => [box.tabIndex, box.getAttribute('aria-label')])"
+    )
+    assert len(boxes) > 10  # charts, one node, the ledger and the settings
+    assert all(place == 0 and name for place, name in boxes)
+
+
+def test_notes_speak_of_a_band_only_where_one_is_drawn(visit, cora_folder, toy_folder):
+    def note(folder, address):
+        page = visit(folder / "report.html", address=address)
+        figure = page.locator("figure[data-title='Coverage against level']")
+        band = figure.locator(".plot [fill='var(--band)'] rect, .plot rect[fill='var(--band)']")
+        return figure.locator("figcaption").inner_text(), band.count()
+
+    said, bands = note(cora_folder, "#score=lac&quantile=exact")
+    assert "blue band" in said
+    assert bands == 3  # levels
+    assert "± three standard errors" in said
+    for folder, address, promise in (
+        (toy_folder, "#score=aps-det&quantile=exact", "promises the target or more"),
+        (cora_folder, "#score=lac&quantile=average", "has no guarantee"),
+    ):
+        said, bands = note(folder, address)
+        assert promise in said
+        assert "band" not in said
+        assert bands == 0
+
+
+# Every text with the ground it stands on: backgrounds of what holds it, and in a chart what was
+# drawn below it. Colours are painted to be read, as style sheets spell them in many ways.
+CONTRAST = """() => {
+    const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 })
+      .getContext("2d", { willReadFrequently: true });
+    const seen = new Map();
+    const read = (colour) => { if (!seen.has(colour)) { pen.clearRect(0, 0, 1, 1);
+        pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1);
+        const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data; seen.set(colour, [r, g, b, a / 255]); }
+      return seen.get(colour); };
+    const over = ([r, g, b, a], ground, part = 1) =>
+      [r, g, b].map((v, i) => v * a * part + ground[i] * (1 - a * part));
+    const light = (c) => { const [r, g, b] = c.map((v) => (v /= 255) <= 0.04045 ? v / 12.92
+        : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+    const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p);
+      return (x + 0.05) / (y + 0.05); };
+    const ground = (element) => { if (!element) return [255, 255, 255];
+      return over(read(getComputedStyle(element).backgroundColor), ground(element.parentElement)); };
+    const drawn = (text) => { const svg = text.ownerSVGElement, box = text.getBoundingClientRect();
+      const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2;
+      return [...svg.querySelectorAll("rect")].reduce((below, rect) => {
+        const own = rect.getBoundingClientRect(), css = getComputedStyle(rect);
+        const under = rect.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING;
+        const holds = own.left <= x && x <= own.right && own.top <= y && y <= own.bottom;
+        return under && holds && css.fill !== "none" ? over(read(css.fill), below, +css.fillOpacity)
+          : below; }, ground(svg)); };
+    const found = [];
+    document.querySelectorAll("details").forEach((details) => { details.open = true; });
+    for (const e of document.querySelectorAll("body *")) {
+      const said = [...e.childNodes].filter((n) => n.nodeType === 3).map((n) => n.data.trim()).join("");
+      if (!said || e.closest("script, noscript, .visually-hidden, .skip, .tip, datalist")) continue;
+      if (!e.getClientRects().length) continue;
+      const css = getComputedStyle(e), inside = e.ownerSVGElement !== undefined;
+      const text = inside ? e.closest("text") : null, below = text ? drawn(text) : ground(e);
+      const ink = over(read(text ? css.fill : css.color), below);
+      found.push([ratio(ink, below), said.slice(0, 40), e.closest("[id]")?.id ?? ""]); }
+    const marks = [...document.querySelectorAll("#legend path")].map((path) => {
+      const below = ground(path.closest("li"));
+      return [ratio(over(read(getComputedStyle(path).stroke), below), below), "mark", "legend"]; });
+    return { texts: found, marks }; }"""
+
+
 @pytest.mark.parametrize("width", [375, 1280])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_width_and_theme_scrolls_sideways_or_lacks_contrast(visit, cora_folder, width, theme):
     page = visit(cora_folder / "report.html", width, theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.documentElement.dataset.theme") == theme
-    contrast = """() => { const light = (c) => { const [r, g, b] = c.match(/[\\d.]+/g).map(Number)
-        .map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-        const back = light(getComputedStyle(document.querySelector(".card")).backgroundColor);
-        return [...document.querySelectorAll(".card *, .sub, figcaption *, summary, .probs *")]
-          .map((e) => light(getComputedStyle(e).color))
-          .map((l) => (Math.max(l, back) + 0.05) / (Math.min(l, back) + 0.05)); }"""
-    assert min(page.evaluate(contrast)) > 4.5
+    measured = page.evaluate(CONTRAST)
+    assert {"legend", "cards", "panel", "sizes", "by-level"} <= {t[2] for t in measured["texts"]}
+    assert [text for text in measured["texts"] if text[0] < 4.5] == []
+    assert len(measured["marks"]) == 3
+    assert [mark for mark in measured["marks"] if mark[0] < 3] == []
     page.locator("#theme").click()
     assert page.evaluate("document.documentElement.dataset.theme") != theme
 
@@ -256,32 +373,64 @@ def test_an_old_folder_says_why_there_is_no_drawing(visit, toy_folder, tmp_path)
         assert "holds no nodes.parquet" in page.locator(place).inner_text()
 
 
-def test_the_grid_page_follows_its_controls(visit, grid_rows, tmp_path):
-    published = pl.DataFrame(
+def published(dataset="cora"):
+    sizes = {"aps": 3.0, "lac": 4.0, "raps": 5.0}
+    return pl.DataFrame(
         [
             {
-                "dataset": "cora",
+                "dataset": dataset,
                 "clients": k,
                 "method": "fed",
-                "score": "aps",
+                "score": score,
                 "level": 0.9,
-                "set_size": 3.0 + k,
+                "set_size": size + k,
                 "set_size_sd": 0.1,
             }
+            for score, size in sizes.items()
             for k in (3, 10)
         ]
     )
+
+
+def test_the_grid_page_follows_its_controls(visit, grid_rows, tmp_path):
     target = tmp_path / "report.html"
-    write_grid_page(grid_rows, target, title="A grid", published=published, notes=["Noted."])
+    write_grid_page(grid_rows, target, title="A grid", published=published(), notes=["Noted."])
     page = visit(target, 375, "dark")
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     assert page.locator(".card .answer").first.inner_text() == "fed+prior"
     title = "Set size against the number of clients"
-    assert "13.00" in page.locator(f"figure[data-title='{title}'] table").text_content()
+    assert "14.00" in page.locator(f"figure[data-title='{title}'] table").text_content()
     page.locator("input[name=clients][value='10']").check()
     rows = page.locator("figure[data-title='Each client: coverage'] tbody tr")
     assert rows.count() == 10
     assert "clients=10" in page.url
     page.locator("input[name=dataset][value=pubmed]").check()
-    assert "13.00" not in page.locator(f"figure[data-title='{title}'] table").text_content()
+    assert "14.00" not in page.locator(f"figure[data-title='{title}'] table").text_content()
     assert "Noted." in page.locator("#notes").inner_text()
+
+
+def test_rings_are_of_the_chosen_score_if_published_and_never_of_a_variant(
+    visit, grid_rows, tmp_path
+):
+    rows = [
+        grid_rows,
+        grid_rows.with_columns(score=pl.lit("dlac")),
+        grid_rows.with_columns(variant=pl.lit("GraphSAGE")),
+    ]
+    target = tmp_path / "report.html"
+    write_grid_page(pl.concat(rows), target, title="A grid", published=published())
+    page = visit(target)
+    figure = page.locator("figure[data-title='Set size against the number of clients']")
+
+    def rings():
+        drawn = figure.locator("[stroke-dasharray='2,1.5'] title").all_text_contents()
+        return sorted(title.rpartition(": ")[2] for title in drawn)
+
+    assert "the published sizes (lac)" in figure.locator("figcaption").inner_text()
+    assert rings() == ["14.00 ± 0.10", "7.00 ± 0.10"]
+    page.locator("input[name=score][value=dlac]").check()
+    assert "the published sizes (aps)" in figure.locator("figcaption").inner_text()
+    assert rings() == ["13.00 ± 0.10", "6.00 ± 0.10"]
+    page.locator("input[name=variant][value=GraphSAGE]").check()
+    assert "published" not in figure.text_content().lower()
+    assert rings() == []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ KINDS = ("statistics", "cuts", "cells", "change", "bytes")
 STYLES = ("lines", "heatmap")
 UNTRAINED = ("statistics", "cuts")
 """Kinds about graphs alone: there is no model, so both presets show the same."""
+HEIGHTS = ("set_size", "coverage")
+PUBLISHED = ("main", "scores")
+OWN = ("clients", "methods", "scores", "quantiles", "alphas", "seeds", "first_seed")
 AXES = ("dataset", "clients", "method", "variant", "score", "quantile", "level")
 
 
@@ -144,24 +147,24 @@ def read(path: Path) -> Definition:
         given = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not a TOML file: {error}.") from error
-    allowed = {f.name for f in fields(Definition)} - {"target", "presets"} | set(PRESETS)
-    _known(path, "", given, allowed, required=("title", "place", "kind", "graphs"))
-    if given["kind"] not in KINDS:
-        raise DataError(f"{path}: kind is {given['kind']!r}; it must be one of {', '.join(KINDS)}.")
+    try:
+        return _definition(path.stem, given)
+    except UsageError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _definition(target: str, given: Mapping[str, Any]) -> Definition:
+    _check("", given, ENTRIES, required=("title", "place", "kind", "graphs"))
+    _one_of("kind", given["kind"], KINDS)
     for name in given["graphs"]:
-        if name not in DATASETS:
-            raise DataError(
-                f"{path}: graphs has {name!r}; it must be one of {', '.join(DATASETS)}."
-            )
+        _one_of("graphs", name, DATASETS)
     trained = given["kind"] not in UNTRAINED
     if trained:
-        _known(path, "", given, allowed, required=("clients", "levels", *PRESETS))
-    try:
-        presets = {name: _selection(path, name, given[name]) for name in PRESETS if name in given}
-    except UsageError as error:  # a method that does not exist
-        raise DataError(f"{path}: {error}") from error
+        _check("", given, ENTRIES, required=("clients", "levels", *PRESETS))
+    if "published" in given:
+        _one_of("published", given["published"], PUBLISHED)
     definition = Definition(
-        target=path.stem,
+        target=target,
         title=given["title"],
         place=given["place"],
         kind=given["kind"],
@@ -172,25 +175,28 @@ def read(path: Path) -> Definition:
         published=given.get("published"),
         baseline=given.get("baseline"),
         settings=given.get("settings", {}),
-        figure=_axes(path, given.get("figure")),
-        presets=presets,
+        figure=_axes(given["figure"]) if "figure" in given else None,
+        presets={name: _selection(name, given[name]) for name in PRESETS if name in given},
     )
     if trained:
-        _try(path, definition)
+        _try(definition)
     return definition
 
 
-def _selection(path: Path, preset: str, given: Mapping[str, Any]) -> Selection:
-    lists = ("methods", "scores", "quantiles")
-    _known(path, f"{preset}.", given, {*lists, "against", "variants"}, required=lists)
+def _selection(preset: str, given: Mapping[str, Any]) -> Selection:
+    _check(f"{preset}.", given, SELECTION, required=("methods", "scores", "quantiles"))
+    methods = _recipes(given["methods"])
     variants = []
-    for variant in given.get("variants", ()):
-        own = dict(variant)
-        if "name" not in own or "methods" not in own:
-            raise DataError(f"{path}: {preset}.variants needs a name and methods in each entry.")
+    for entry in given.get("variants", ()):
+        own = dict(entry)
+        place = f"{preset}.variants."
+        needed = {"name": str, "methods": [str]}
+        _check(place, {k: v for k, v in own.items() if k in needed}, needed, tuple(needed))
         variants.append(Variant(own.pop("name"), _recipes(own.pop("methods")), own))
+    for method in given.get("against", {}):
+        _one_of(f"{preset}.against", method, methods)
     return Selection(
-        methods=_recipes(given["methods"]),
+        methods=methods,
         scores=tuple(given["scores"]),
         quantiles=tuple(given["quantiles"]),
         against=dict(given.get("against", {})),
@@ -198,54 +204,102 @@ def _selection(path: Path, preset: str, given: Mapping[str, Any]) -> Selection:
     )
 
 
-def _recipes(names: list[str]) -> tuple[str, ...]:
+def _recipes(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(str(recipe_of(name)) for name in names)
 
 
-def _axes(path: Path, given: Mapping[str, Any] | None) -> Axes | None:
-    if given is None:
-        return None
-    parts = ("x", "y", "series", "panels")
-    _known(path, "figure.", given, {*parts, "style", "where"}, required=parts)
-    if given.get("style", "lines") not in STYLES:
-        raise DataError(
-            f"{path}: figure.style is {given['style']!r}; it must be one of {', '.join(STYLES)}."
-        )
+def _axes(given: Mapping[str, Any]) -> Axes:
+    _check("figure.", given, FIGURE, required=("x", "y", "series", "panels"))
     for part in ("x", "series", "panels"):
-        if given[part] not in AXES:
-            raise DataError(
-                f"{path}: figure.{part} is {given[part]!r}; it must be one of {', '.join(AXES)}."
-            )
+        _one_of(f"figure.{part}", given[part], AXES)
+    _one_of("figure.y", given["y"], HEIGHTS)
+    _one_of("figure.style", given.get("style", STYLES[0]), STYLES)
+    for column in given.get("where", {}):
+        _one_of("figure.where", column, AXES)
     return Axes(**given)
 
 
-def _known(
-    path: Path, prefix: str, given: Mapping[str, Any], allowed: set[str], required: tuple[str, ...]
+ENTRIES: Mapping[str, Any] = {
+    "title": str,
+    "place": str,
+    "kind": str,
+    "graphs": [str],
+    "clients": [int],
+    "levels": [float],
+    "seeds": int,
+    "published": str,
+    "baseline": str,
+    "settings": dict,
+    "figure": dict,
+    **dict.fromkeys(PRESETS, dict),
+}
+SELECTION: Mapping[str, Any] = {
+    "methods": [str],
+    "scores": [str],
+    "quantiles": [str],
+    "against": dict,
+    "variants": [dict],
+}
+FIGURE: Mapping[str, Any] = {
+    "x": str,
+    "y": str,
+    "series": str,
+    "panels": str,
+    "style": str,
+    "where": dict,
+}
+"""Entries of a file and what they hold: a type, or a list of values of a type."""
+
+WORDS = {str: "text", int: "a whole number", float: "a number", dict: "a table"}
+
+
+def _check(
+    prefix: str, given: Mapping[str, Any], known: Mapping[str, Any], required: Sequence[str]
 ) -> None:
-    for key in given:
-        if key not in allowed:
-            raise DataError(f"{path}: there is no entry called {prefix}{key}.")
+    for key, value in given.items():
+        if key not in known:
+            raise UsageError(f"there is no entry called {prefix}{key}.")
+        kind = known[key]
+        if isinstance(kind, list):
+            if not (isinstance(value, list) and value and all(_is(v, kind[0]) for v in value)):
+                what = WORDS[kind[0]]
+                raise UsageError(f"{prefix}{key} is {value!r}; it must be a list, each {what}.")
+        elif not _is(value, kind):
+            raise UsageError(f"{prefix}{key} is {value!r}; it must be {WORDS[kind]}.")
     for key in required:
         if key not in given:
-            raise DataError(f"{path}: the entry {prefix}{key} is missing.")
+            raise UsageError(f"the entry {prefix}{key} is missing.")
 
 
-def _try(path: Path, definition: Definition) -> None:
+def _is(value: Any, kind: type) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _one_of(entry: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{entry} has {value!r}; it must be one of {', '.join(allowed)}.")
+
+
+def _try(definition: Definition) -> None:
     """Let the configuration check what it will be given, before anything is computed."""
     for preset, selection in definition.presets.items():
-        settings = [definition.settings] + [
-            {**definition.settings, **variant.settings} for variant in selection.variants
-        ]
-        try:
-            for own in settings:
+        if definition.baseline is not None:
+            _one_of("baseline", definition.baseline, selection.methods)
+        for variant in (Variant("", (), {}), *selection.variants):
+            settings = {**definition.settings, **variant.settings}
+            for key in settings:
+                if key in OWN:
+                    raise UsageError(f"settings has {key!r}, which has an entry of its own.")
+            for clients in definition.clients:
                 Config.preset(
                     preset,
+                    clients=clients,
                     methods=selection.methods,
                     scores=selection.scores,
                     quantiles=selection.quantiles,
                     alphas=definition.alphas,
                     seeds=definition.seeds,
-                    **own,
+                    **settings,
                 )
-        except UsageError as error:
-            raise DataError(f"{path}: {preset}: {error}") from error

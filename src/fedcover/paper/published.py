@@ -42,11 +42,13 @@ def main_sizes(method: str) -> dict[tuple[str, int, float], float]:
     }
 
 
-def main_table() -> pl.DataFrame:
-    """The main table's set sizes without slips, one row a cell."""
-    whole = set_sizes().filter(table="main").drop("table")
+def for_page() -> pl.DataFrame:
+    """The main table without slips, and what the table of scores adds to it."""
+    whole = set_sizes()
     keys = whole.select("dataset", "clients", "method", "level").iter_rows()
-    return whole.filter(pl.Series([key not in SLIPS for key in keys], dtype=pl.Boolean))
+    slips = pl.Series([key in SLIPS for key in keys], dtype=pl.Boolean)
+    main = pl.col("table") == "main"
+    return whole.filter((main & ~slips) | (~main & (pl.col("score") != "aps"))).drop("table")
 
 
 def set_sizes() -> pl.DataFrame:

@@ -25,9 +25,9 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._locks = folder / "locks"
+        self.locks = folder / "locks"
         try:
-            self._locks.mkdir(parents=True, exist_ok=True)
+            self.locks.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"{folder} cannot be written: {error.strerror}.") from error
 
@@ -74,7 +74,7 @@ class Store:
     @contextmanager
     def claim(self, cell: Cell) -> Iterator[bool]:
         """Whether the cell is ours to compute, as long as the block lasts."""
-        lock = FileLock(self._locks / f"{cell.key}.lock")
+        lock = FileLock(self.locks / f"{cell.key}.lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:

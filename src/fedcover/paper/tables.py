@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+WIDE = 8  # columns that fit on a page
 _LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -30,6 +31,7 @@ _LATEX = {
     "▼": r"$\downarrow$",
     "▲": r"$\uparrow$",
     "²": r"$^2$",
+    "|": r"$|$",
 }
 
 
@@ -61,19 +63,24 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def latex(table: Table) -> str:
-    """A ``tabular`` with booktabs' rules inside a ``table``; ready for ``\\input``."""
+    """A ``tabular`` with booktabs' rules inside a ``table``; ready for ``\\input``.
+
+    It needs the packages booktabs and graphicx: a wide one is scaled to the text's width.
+    """
+    wide = len(table.headings) > WIDE
     columns = "l" * table.words + "r" * (len(table.headings) - table.words)
     lines = [
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{escape(table.title)}}}",
+        *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         _latex_row(table.headings),
         r"\midrule",
         *map(_latex_row, table.rows),
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabular}" + ("}" if wide else ""),
         *(rf"\par\smallskip\footnotesize {escape(note)}" for note in table.notes),
         r"\end{table}",
     ]

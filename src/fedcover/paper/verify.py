@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from fedcover.errors import DataError
+from fedcover.experiment.recipes import recipe_of
 from fedcover.paper.grid import Cell
 from fedcover.paper.rows import IDENTITY
 from fedcover.paper.work import compute
@@ -40,8 +41,6 @@ def sample(cells: Sequence[Cell], stored: pl.DataFrame, count: int, seed: int) -
 
 
 def _identity(cell: Cell) -> tuple[object, ...]:
-    from fedcover.experiment.recipes import recipe_of
-
     config = cell.config
     model = recipe_of(cell.method).method.model or config.model
     return (cell.graph, config.clients, cell.method, cell.variant, model, config.first_seed)

@@ -97,7 +97,7 @@ def _what(cells: pl.DataFrame, definition: Definition) -> str:
     return (
         f"Score {scores}; quantile {', '.join(rules.unique(maintain_order=True))}; "
         f"{definition.seeds} seeds; {levels}. ▼: below its level by more than three standard "
-        "errors of that mean."
+        "errors of that mean; ▲: above the theorem's band by as much."
     )
 
 

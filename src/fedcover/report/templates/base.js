@@ -58,14 +58,23 @@ function table(columns, body, attributes = {}) {
     h("tbody", {}, body.map((row) => h("tr", {}, columns.map((column, i) => cellOf(column, row, i))))));
 }
 
+// A box that scrolls sideways where it must: it can be reached, and scrolled, by keyboard.
+const scroller = (name, ...children) => h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, ...children);
+
+// What a reader has unfolded stays so when it is drawn anew: its key says what is the same.
+const unfolded = new Set();
+function foldable(key, summary, ...children) {
+  const toggle = (event) => { if (event.target.open) unfolded.add(key); else unfolded.delete(key); };
+  return h("details", { open: unfolded.has(key), toggle }, h("summary", {}, summary), ...children);
+}
+
 // A chart with its heading, a sentence for those who do not see it, and its numbers.
 function chart({ title, note, alt, draw, columns, body, wide = false }) {
   const place = h("div", { class: "plot", role: "img", "aria-label": alt });
   const figure = h("figure", { class: "chart", "data-title": title },
     h("figcaption", {}, h("strong", {}, title), note ? h("span", {}, note) : null),
     place,
-    h("details", {}, h("summary", {}, "The numbers as a table"),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${title}` }, table(columns, body))));
+    foldable(title, "The numbers as a table", scroller(`Table: ${title}`, table(columns, body))));
   figure.draw = () => {
     const width = Math.floor(place.clientWidth);
     if (width < 40) return;

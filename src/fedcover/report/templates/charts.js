@@ -53,11 +53,11 @@ function sizeChart(cells, xs, xOf, axisTitle, title, published) {
   const here = cells.filter((cell) => cell.level === Number(label("alpha", state.alpha)) && String(cell.clients) === state.clients);
   const least = here.filter((cell) => data.methods[order.get(cell.method)].option).sort((a, b) => a.set_size - b.set_size)[0];
   return chart({
-    title, note: `Labels in a set, mean over seeds; bars: ± one standard deviation${hollow.length ? `; dashed rings: the published sizes (${list([...new Set(hollow.map((p) => p.score))])})` : ""}.`,
+    title, note: `Labels in a set, mean over seeds; bars: ± one standard deviation over seeds${hollow.length ? `; dashed rings: the published sizes (${hollow[0].score})` : ""}.`,
     alt: `${title}, by method. ${least ? `At the chosen level the smallest sets are those of ${least.method}, with ${number(least.set_size, 2)} labels.` : ""} ${describe(here, (c) => number(c.set_size, 2))}`,
     draw: against(cells, xs, xOf, { title: axisTitle, y: "set_size", ...sizes, zero: true, digits: 1, extra: marks }),
     columns: [["Method", (c) => c.method], [axisTitle, (c) => String(xOf(c)), true], ["Set size", (c) => number(c.set_size, 3), true], ["sd", (c) => number(c.set_size_sd, 3), true],
-      ...(hollow.length ? [["Published", (c) => number(hollow.find((p) => p.method === c.method && p.x === xOf(c))?.set_size, 2), true]] : [])],
+      ...(hollow.length ? [[`Published (${hollow[0].score})`, (c) => number(hollow.find((p) => p.method === c.method && p.x === xOf(c))?.set_size, 2), true]] : [])],
     body: cells,
   });
 }
@@ -78,9 +78,13 @@ function coverageChart(cells, xs, xOf, axisTitle, title) {
   const judged = held.filter((cell) => cell.status !== "none").length;
   const low = Math.min(-0.003, ...held.map(spreads.low.of));
   const top = Math.max(0.003, ...held.map(spreads.high.of), ...upper.map((b) => b.top));
+  // What is promised, said of what is drawn: a band, only its lower end, or nothing.
+  const [promise, verdict] = upper.length ? ["The blue band is where the theorem puts the mean.", `${inside} of ${judged} lie in the theorem's band.`]
+    : judged ? ["The theorem promises the target or more; it sets no upper end here.", `${inside} of ${judged} keep the promise of the target or more.`]
+      : ["This rule has no guarantee.", "This rule has no guarantee."];
   return chart({
-    title, note: judged ? "Coverage minus its target; bars: ± three standard errors. The blue band is where the theorem puts the mean." : "Coverage minus its target; bars: ± three standard errors. This rule has no guarantee, so there is no band.",
-    alt: `${title}, by method. ${judged ? `${inside} of ${judged} lie in the theorem's band.` : "This rule has no guarantee."} At the chosen level: ${describe(here, (c) => number(c.coverage, 3))}`,
+    title, note: `Coverage minus its target, mean over seeds; bars: ± three standard errors of that mean. ${promise}`,
+    alt: `${title}, by method. ${verdict} At the chosen level: ${describe(here, (c) => number(c.coverage, 3))}`,
     draw: against(held, xs, xOf, {
       title: axisTitle, y: "over", ...spreads, zero: false, digits: 3, domain: [low * 1.08, top * 1.08],
       extra: [
@@ -101,9 +105,11 @@ function compare() {
   const fixed = (free) => rows.filter((cell) => DIMENSIONS.slice(0, -1).every((name) => name === free || String(cell[name]) === state[name]));
   const sorted = (cells, of) => [...new Set(cells.map(of))].sort((a, b) => a - b);
   const published = (test, x) => {
+    if (state.variant !== "") return []; // nobody has published sizes of a variant
     const own = (data.published ?? []).filter((p) => p.dataset === state.dataset && test(p)).map((p) => ({ ...p, x: x(p) }));
-    const alike = own.filter((p) => p.score === state.score);
-    return alike.length ? alike : own; // another score's sizes are better than none: the note names it
+    // Another score's sizes are better than none: those of the first source, and the note names it.
+    const score = own.some((p) => p.score === state.score) ? state.score : own[0]?.score;
+    return own.filter((p) => p.score === score);
   };
   const chosen = Number(label("alpha", state.alpha));
   if (document.getElementById("by-clients")) {

@@ -40,9 +40,21 @@ function buildExplorer(pick) {
           const key = `${name}|${cellKey()}`;
           turn[key] = (turn[key] ?? -1) + 1;
           if (found.length) pick(ids[found[turn[key] % found.length]]);
-          else put("panel", h("p", { class: "notice" }, "There is no such node among those shown."));
+          else absent("There is no such node among those shown.");
         } }, name)))),
-    h("div", { class: "panel", id: "panel", "aria-live": "polite" }));
+    h("p", { class: "visually-hidden", id: "node-status", role: "status" }),
+    h("div", { class: "panel", id: "panel" }));
+}
+
+// The panel in one sentence, for those who do not see it change.
+function say(sentence) {
+  const status = document.getElementById("node-status");
+  if (status.textContent !== sentence) status.textContent = sentence;
+}
+
+function absent(sentence) {
+  put("panel", h("p", { class: "notice" }, sentence));
+  say(sentence);
 }
 
 const listed = (members) => members.map((label) => data.labels[label]);
@@ -54,15 +66,18 @@ function showNode() {
   if (document.activeElement !== input || indexOf.has(input.value)) input.value = id;
   drawing.selected = node ?? null;
   if (node === undefined) {
-    put("panel", h("p", { class: "notice" }, `There is no node ${id} among those shown; type one of the suggested ids.`));
+    absent(`There is no node ${id} among those shown; type one of the suggested ids.`);
     return;
   }
   const row = rowOf.get(node), truth = shownNodes.label[node], role = shownNodes.roles[shownNodes.role[node]];
   put("panel",
-    h("h3", { "data-node": id }, `Node ${id}`),
+    h("h3", { "data-node": id, tabindex: "-1" }, `Node ${id}`),
     h("p", { class: "sub" }, `Held by client ${shownNodes.clients[shownNodes.client[node]]} · ${role} node · true label ${data.labels[truth]} · ${shownNodes.boundary[node] ? "at the boundary" : "in the interior"}`),
     row === undefined ? h("p", {}, role === "test" ? "Its scores are not stored, as the page would grow too large." : `It has no set: it is a ${role} node. Only test nodes have one.`) : setOf(row, node, truth),
     neighbours(node));
+  const members = row === undefined ? null : nodeSet(row);
+  say(members === null ? `Node ${id}: a ${role} node, ${role === "test" ? "its set is not stored on this page" : "which has no set"}.`
+    : `Node ${id}: set {${listed(members).join(", ")}}, true label ${members.includes(truth) ? "in it" : "not in it"}.`);
 }
 
 function setOf(row, node, truth) {
@@ -89,7 +104,7 @@ function setOf(row, node, truth) {
     h("ul", { class: "chips", "aria-label": "The set", "data-set": JSON.stringify(listed(members)) },
       members.length ? members.map((label) => h("li", { class: label === truth ? "true" : null }, data.labels[label])) : h("li", { class: "none" }, "the empty set")),
     h("p", { class: "why" }, why(members, probs, scores, q, ranked, node, truth)),
-    h("div", { class: "scroll" }, h("table", { class: "probs" },
+    scroller("Table: labels, probabilities and scores", h("table", { class: "probs" },
       h("thead", {}, h("tr", {}, ["Label", "Probability", "", "Score", `Threshold q̂ = ${q === null ? "∞" : q.toFixed(3)}`].map((text, i) => h("th", { scope: "col", class: i === 3 ? "n" : null }, text)))),
       body)));
 }

@@ -5,8 +5,8 @@ function bars(up, down, most) {
   return h("td", { class: "bar", "aria-hidden": "true" }, part(up, "up"), part(down, "down"));
 }
 
-function ledgerTable(heading, body, most) {
-  return h("div", { class: "scroll" }, h("table", { class: "bars" },
+function ledgerTable(title, heading, body, most) {
+  return scroller(`Table: ${title}`, h("table", { class: "bars" },
     h("thead", {}, h("tr", {}, [heading, "Up", "Down", ""].map((text, i) => h("th", { scope: "col", class: i === 1 || i === 2 ? "n" : null }, text)))),
     h("tbody", {}, body.map(([name, up, down]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "n" }, bytes(up)), h("td", { class: "n" }, bytes(down)), bars(up, down, most))))));
 }
@@ -26,16 +26,16 @@ function showLedger() {
   const perClient = sent.clients[state.method];
   const detail = kinds ? [
     h("h3", {}, `${state.method}, by kind of message`),
-    ledgerTable("Kind", [...sorted.slice(0, large), ...(rest.length ? [[`${count(rest.length, "smaller kind")}`, d3.sum(rest, (k) => k[1]), d3.sum(rest, (k) => k[2])]] : [])], biggest),
-    rest.length ? h("details", {}, h("summary", {}, "The smaller kinds, one by one"), ledgerTable("Kind", rest, biggest)) : null,
-    h("details", {}, h("summary", {}, `${state.method}, by client (seed ${data.first_seed})`), ledgerTable("Client", perClient.slice(0, 100), d3.max(perClient, (k) => k[1] + k[2])),
+    ledgerTable(`${state.method}, by kind of message`, "Kind", [...sorted.slice(0, large), ...(rest.length ? [[`${count(rest.length, "smaller kind")}`, d3.sum(rest, (k) => k[1]), d3.sum(rest, (k) => k[2])]] : [])], biggest),
+    rest.length ? foldable("smaller kinds", "The smaller kinds, one by one", ledgerTable(`${state.method}, the smaller kinds`, "Kind", rest, biggest)) : null,
+    foldable("bytes by client", `${state.method}, by client (seed ${data.first_seed})`, ledgerTable(`${state.method}, by client`, "Client", perClient.slice(0, 100), d3.max(perClient, (k) => k[1] + k[2])),
       perClient.length > 100 ? h("p", { class: "sub" }, `${perClient.length - 100} further clients are in ledger.parquet.`) : null),
   ] : [h("p", { class: "sub" }, `${state.method} is a mark: nothing of it would cross a network.`)];
   const clients = Number(state.clients);
   put("traffic",
     h("p", { class: "sub" }, "Features, labels, edges and scores of nodes never leave a client. Models, counts and summaries do; here is every byte, summed over clients and rounds, mean over seeds. Up: from the clients to the server."),
     h("h3", {}, "All messages, by method"),
-    ledgerTable("Method", totals, most),
+    ledgerTable("all messages, by method", "Method", totals, most),
     h("p", { class: "sub" }, list(totals.map(([method, up, down]) => `${method}: ${bytes((up + down) / clients)}`)), " for each client, both ways together, on average."),
     detail);
 }

@@ -32,7 +32,7 @@ function showVerdict() {
 
 function showNotes() {
   const plain = (value) => (value !== null && typeof value === "object" ? JSON.stringify(value) : String(value));
-  const block = (title, entries) => (entries.length ? h("details", {}, h("summary", {}, title), h("div", { class: "scroll" }, table([["", (e) => e[0]], ["", (e) => plain(e[1])]], entries))) : null);
+  const block = (title, entries) => (entries.length ? foldable(title, title, scroller(`Table: ${title}`, table([["", (e) => e[0]], ["", (e) => plain(e[1])]], entries))) : null);
   put("notes",
     data.notes.length ? h("ul", {}, data.notes.map((note) => h("li", {}, note))) : h("p", { class: "sub" }, "Nothing out of the ordinary happened."),
     block("Configuration", Object.entries(data.config ?? {})),
@@ -91,7 +91,12 @@ function start() {
   show();
   document.addEventListener("click", (event) => {
     const id = event.target.dataset?.go;
-    if (id !== undefined) { event.preventDefault(); pick(id); document.getElementById("panel").querySelector("h3")?.scrollIntoView({ block: "nearest" }); }
+    if (id === undefined) return;
+    event.preventDefault();
+    pick(id);
+    const heading = document.querySelector("#panel h3"); // the link that had the focus is gone
+    heading?.focus({ preventScroll: true });
+    heading?.scrollIntoView({ block: "nearest" });
   });
   addEventListener("hashchange", () => { readAddress(); show(); });
   let width = innerWidth, waiting = 0;
