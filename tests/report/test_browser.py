@@ -261,13 +261,11 @@ def test_tables_stay_open_and_scroll_by_keyboard(visit, cora_folder):
     page = visit(cora_folder / "report.html")
     figure = page.locator("figure[data-title='Coverage against level']")
     figure.locator("summary").click()
-    page.wait_for_function("unfolded.size === 1")
     page.locator("input[name=score][value=aps]").check()
     assert figure.locator("table").is_visible()
     other = page.locator("figure[data-title='Set size against level'] table")
     assert not other.is_visible()
     figure.locator("summary").click()
-    page.wait_for_function("unfolded.size === 0")
     page.locator("input[name=score][value=lac]").check()
     assert not figure.locator("table").is_visible()
     boxes = page.locator(".scroll").evaluate_all(
@@ -306,7 +304,8 @@ CONTRAST = """() => {
     const seen = new Map();
     const read = (colour) => { if (!seen.has(colour)) { pen.clearRect(0, 0, 1, 1);
         pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1);
-        const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data; seen.set(colour, [r, g, b, a / 255]); }
+        const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data;
+        seen.set(colour, [r, g, b, a / 255]); }
       return seen.get(colour); };
     const over = ([r, g, b, a], ground, part = 1) =>
       [r, g, b].map((v, i) => v * a * part + ground[i] * (1 - a * part));
@@ -315,7 +314,8 @@ CONTRAST = """() => {
     const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p);
       return (x + 0.05) / (y + 0.05); };
     const ground = (element) => { if (!element) return [255, 255, 255];
-      return over(read(getComputedStyle(element).backgroundColor), ground(element.parentElement)); };
+      const own = read(getComputedStyle(element).backgroundColor);
+      return over(own, ground(element.parentElement)); };
     const drawn = (text) => { const svg = text.ownerSVGElement, box = text.getBoundingClientRect();
       const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2;
       return [...svg.querySelectorAll("rect")].reduce((below, rect) => {
@@ -327,13 +327,19 @@ CONTRAST = """() => {
     const found = [];
     document.querySelectorAll("details").forEach((details) => { details.open = true; });
     for (const e of document.querySelectorAll("body *")) {
-      const said = [...e.childNodes].filter((n) => n.nodeType === 3).map((n) => n.data.trim()).join("");
+      const own = [...e.childNodes].filter((n) => n.nodeType === Node.TEXT_NODE);
+      const said = own.map((n) => n.data.trim()).join("");
       if (!said || e.closest("script, noscript, .visually-hidden, .skip, .tip, datalist")) continue;
       if (!e.getClientRects().length) continue;
       const css = getComputedStyle(e), inside = e.ownerSVGElement !== undefined;
       const text = inside ? e.closest("text") : null, below = text ? drawn(text) : ground(e);
       const ink = over(read(text ? css.fill : css.color), below);
       found.push([ratio(ink, below), said.slice(0, 40), e.closest("[id]")?.id ?? ""]); }
+    const css = getComputedStyle(document.documentElement);
+    for (const size of d3.range(MOST + 1)) { // also of sets that this run does not have
+      const [below, ink] = ["z", "t"].map((kind) =>
+        read(css.getPropertyValue(`--${kind}${size}`).trim()).slice(0, 3));
+      found.push([ratio(ink, below), `sets of ${size}`, "colours"]); }
     const marks = [...document.querySelectorAll("#legend path")].map((path) => {
       const below = ground(path.closest("li"));
       return [ratio(over(read(getComputedStyle(path).stroke), below), below), "mark", "legend"]; });

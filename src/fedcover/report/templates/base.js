@@ -63,10 +63,8 @@ const scroller = (name, ...children) => h("div", { class: "scroll", tabindex: "0
 
 // What a reader has unfolded stays so when it is drawn anew: its key says what is the same.
 const unfolded = new Set();
-function foldable(key, summary, ...children) {
-  const toggle = (event) => { if (event.target.open) unfolded.add(key); else unfolded.delete(key); };
-  return h("details", { open: unfolded.has(key), toggle }, h("summary", {}, summary), ...children);
-}
+const foldable = (key, summary, ...children) => h("details", { "data-fold": key, open: unfolded.has(key) }, h("summary", {}, summary), ...children);
+const rememberFolds = () => document.querySelectorAll("[data-fold]").forEach((fold) => unfolded[fold.open ? "add" : "delete"](fold.dataset.fold));
 
 // A chart with its heading, a sentence for those who do not see it, and its numbers.
 function chart({ title, note, alt, draw, columns, body, wide = false }) {

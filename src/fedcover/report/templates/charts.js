@@ -155,7 +155,7 @@ function distribution() {
         color: { type: "identity" },
         marks: [
           Plot.barX(parts, { x1: "from", x2: "to", y: "method", fill: (p) => `var(--z${p.size})`, insetRight: 1, title: (p) => `${p.method}: ${percent(p.share)} of the sets hold ${called(p.size)}` }),
-          Plot.text(parts.filter((p) => p.share * width > 34), { x: (p) => (p.from + p.to) / 2, y: "method", text: (p) => percent(p.share), fill: (p) => (p.size === 1 || p.size === 2 ? "var(--zt)" : "var(--zd)") }),
+          Plot.text(parts.filter((p) => p.share * width > 34), { x: (p) => (p.from + p.to) / 2, y: "method", text: (p) => percent(p.share), fill: (p) => `var(--t${p.size})` }),
           ...(narrow ? [Plot.text(cells, { x: 0, y: "method", text: "method", textAnchor: "start", dy: -23, fill: "var(--ink)" })] : []),
         ],
       });

@@ -61,6 +61,7 @@ function buildContents() {
 const goTo = (id) => document.getElementById(id).scrollIntoView({ block: "start" });
 
 function show() {
+  rememberFolds();
   drawControls(changed);
   showVerdict();
   legend();
