@@ -144,7 +144,7 @@ def test_the_paper_preset_is_the_papers_setting():
     ours, paper = asdict(Config()), asdict(Config.preset("paper"))
     assert {key: value for key, value in paper.items() if value != ours[key]} == {
         "methods": ("loc", "fed", "gen"),
-        "gen": ours["gen"] | {"linking": "global", "link_weight": 1.0, "screening": 10},
+        "gen": ours["gen"] | {"linking": "global", "link_weight": 1.0, "screening": 5},
         "scores": ("aps-det",),
         "quantiles": ("average",),
         "temperature": "averaged",

@@ -189,7 +189,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "temperature": "averaged",
         "batch_size": 32,
         "patience": 10,
-        "gen": GenSettings(linking="global", link_weight=1.0, screening=10),
+        "gen": GenSettings(linking="global", link_weight=1.0, screening=5),
     },
 }
 

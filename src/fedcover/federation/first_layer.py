@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedcover.federation.engine import Client
 from fedcover.federation.layout import Index, Layout
-from fedcover.federation.sparse import TwoWay
+from fedcover.federation.sparse import Bag, TwoWay
 
 
 class Hidden(Protocol):
@@ -117,13 +117,13 @@ class DenseFirst:
         propagation: list[sp.csr_array],
         dtype: torch.dtype,
     ) -> None:
-        parts = [c.x for c in clients]
-        x = sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
-        propagated = [p @ x for p in propagation]
-        dense = [p.toarray() if sp.issparse(p) else p for p in propagated]
-        px = np.concatenate(dense, axis=1)
+        parts = [c.x.toarray() if sp.issparse(c.x) else c.x for c in clients]
+        x = torch.from_numpy(np.concatenate(parts)).to(dtype)
+        nodes, features = x.shape
         # The row of zeros at the end is what padding reads: one copy then serves a whole field.
-        self.px = torch.from_numpy(np.concatenate([px, np.zeros_like(px[:1])])).to(dtype)
+        self.px = x.new_zeros(nodes + 1, len(propagation) * features)
+        for i, p in enumerate(propagation):
+            self.px[:nodes, i * features : (i + 1) * features] = Bag(p, dtype)(x)
         self.client_of_node = np.repeat(np.arange(len(clients)), np.diff(starts))
         self.clients = len(clients)
 
