@@ -21,7 +21,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The paper's tables and figures, both presets, into results/ (hours; goes on where it stopped;
+# The paper's tables and figures, both presets, into results/ (an hour and a half; goes on where it stopped;
 # needs FEDCOVER_DATA).
 paper: $(VENV)/.dev
 	$(BIN)/fedcover paper all --preset default
@@ -41,7 +41,7 @@ validity: $(VENV)/.dev
 	$(BIN)/python benchmarks/validity.py
 
 clean:
-	rm -rf $(VENV) runs site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

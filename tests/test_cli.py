@@ -99,7 +99,10 @@ def test_run_writes_the_folder_and_shows_a_table(fedcover, here):
     for word in ("lac", "exact", "loc", "fed", BEST, "central", "0.95", "0.9", "0.8"):
         assert word in out.split()
     assert "mean over seeds and 5 calibration/test re-splits" in out
-    assert "deep/result: report.html, results.csv, groups.csv, sets.parquet, ledger.parquet, run.json" in out
+    assert (
+        "deep/result: report.html, results.csv, groups.csv, sets.parquet, ledger.parquet, run.json"
+        in out
+    )
     mixed = [
         "train fed+prox+prior: 3 of 3",
         "tuned fed+prox+prior: 30 of 30",
