@@ -32,7 +32,15 @@ def test_lines_have_panels_series_and_published_marks(drawn):
     ]
     figure = drawn("clients", "default", *rows)
     said = texts(figure["svg"])
-    for word in ("level 0.95", "level 0.90", "loc", "fed, published", "clients K", "A title"):
+    for word in (
+        "level 0.95",
+        "level 0.90",
+        "loc",
+        "fed, published",
+        "clients K",
+        "A title",
+        "coverage − level",
+    ):
         assert word in said
     assert figure["png"].startswith(b"\x89PNG")
 
@@ -57,3 +65,4 @@ def test_the_heat_map_writes_its_numbers(drawn):
     said = texts(drawn("privacy", "default", *rows)["svg"])
     assert "gen, ε = 1" in said
     assert said.count("1.25") == 4
+    assert said.count("(0.900)") == 4

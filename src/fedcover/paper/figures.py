@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import matplotlib as mpl
@@ -44,27 +45,44 @@ def draw(cells: pl.DataFrame, axes: Axes, title: str) -> dict[str, bytes]:
     for name, value in axes.where.items():
         shown = shown.filter(pl.col(name) == value)
     panels = shown[axes.panels].unique(maintain_order=True).to_list()
+    heights = _heights(axes)
     with mpl.rc_context(STYLE):
-        width = max(3.1 * len(panels), 4.5)
-        figure = Figure(figsize=(width, 3.3))
-        row = figure.subplots(1, len(panels), squeeze=False, sharey=axes.style == "lines")[0]
-        for panel, value in zip(row, panels, strict=True):
-            part = shown.filter(pl.col(axes.panels) == value)
-            if axes.style == "heatmap":
-                _heatmap(panel, part, axes)
-            else:
-                _lines(panel, part, axes, shown)
+        size = (max(3.1 * len(panels), 4.5), 1.1 + 2.2 * len(heights))
+        figure = Figure(figsize=size)
+        grid = figure.subplots(len(heights), len(panels), squeeze=False, sharey="row")
+        for row, y in zip(grid, heights, strict=True):
+            for panel, value in zip(row, panels, strict=True):
+                part = shown.filter(pl.col(axes.panels) == value)
+                if axes.style == "heatmap":
+                    _heatmap(panel, part, axes)
+                else:
+                    _lines(panel, part, replace(axes, y=y), shown)
+            if axes.style == "lines":
+                row[0].set_ylabel(HEADINGS[y])
+                if y == "set_size":
+                    row[0].set_ylim(bottom=0)
+        for panel, value in zip(grid[0], panels, strict=True):
             panel.set_title(_name(axes.panels, value))
         if axes.style == "lines":
-            row[0].set_ylabel(HEADINGS[axes.y])
-            if axes.y == "set_size":
-                row[0].set_ylim(bottom=0)
-            entries = dict(zip(*reversed(row[0].get_legend_handles_labels()), strict=True))
-            ours = sorted(entries, key=lambda name: name.endswith(PUBLISHED))
-            handles = [entries[name] for name in ours]
-            figure.legend(handles, ours, loc="outside lower center", ncols=min(len(ours), 4))
+            _legend(figure, grid[:, 0])
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         return {kind: _bytes(figure, kind) for kind in ("svg", "png")}
+
+
+def _heights(axes: Axes) -> tuple[str, ...]:
+    """What is drawn above each other: a set size never stands without its coverage."""
+    return ("set_size", "coverage") if (axes.style, axes.y) == ("lines", "set_size") else (axes.y,)
+
+
+def _legend(figure: Figure, panels: Iterable[Panel]) -> None:
+    """One entry a name, ours before the published ones."""
+    entries: dict[str, Any] = {}
+    for panel in panels:
+        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            entries.setdefault(name, handle)
+    ours = sorted(entries, key=lambda name: name.endswith(PUBLISHED))
+    handles = [entries[name] for name in ours]
+    figure.legend(handles, ours, loc="outside lower center", ncols=min(len(ours), 4))
 
 
 def _bytes(figure: Figure, kind: str) -> bytes:
@@ -145,21 +163,28 @@ def _target(panel: Panel, part: pl.DataFrame, axes: Axes, where: Mapping[Any, fl
 
 
 def _heatmap(panel: Panel, part: pl.DataFrame, axes: Axes) -> None:
-    """Rows of series (method and variant), columns of x, the value written in each field."""
+    """Rows of series (method and variant), columns of x; in each field the value and coverage."""
     levels = sorted(part[axes.x].unique().to_list())
     keys = part.select("method", axes.series).unique(maintain_order=True).rows()
-    values = [
-        [part.filter(pl.col("method") == m, pl.col(axes.series) == s, pl.col(axes.x) == x)[axes.y]
-         for x in levels]
-        for m, s in keys
+    fields = [
+        [
+            part.filter(
+                pl.col("method") == m, pl.col(axes.series) == v, pl.col(axes.x) == x
+            ).select(axes.y, "coverage").rows()
+            for x in levels
+        ]
+        for m, v in keys
     ]  # fmt: skip
-    numbers = [[float(found[0]) if len(found) else float("nan") for found in row] for row in values]
+    numbers = [[found[0][0] if found else float("nan") for found in row] for row in fields]
     panel.imshow(numbers, cmap="cividis_r", aspect="auto")
     middle = (max(map(max, numbers)) + min(map(min, numbers))) / 2
-    for i, row in enumerate(numbers):
-        for j, number in enumerate(row):
-            colour = "white" if number > middle else "black"
-            panel.text(j, i, f"{number:.2f}", ha="center", va="center", color=colour, fontsize=8)
+    for i, row in enumerate(fields):
+        for j, found in enumerate(row):
+            if found:
+                number, coverage = found[0]
+                colour = "white" if number > middle else "black"
+                text = f"{number:.2f}\n({coverage:.3f})"
+                panel.text(j, i, text, ha="center", va="center", color=colour, fontsize=7)
     panel.set_xticks(range(len(levels)), [f"{level:.2f}" for level in levels])
     names = [f"{method}, {variant}" if variant else method for method, variant in keys]
     panel.set_yticks(range(len(keys)), names)

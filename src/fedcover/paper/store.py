@@ -6,8 +6,6 @@ holds a cell's lock computes it, and the operating system gives the lock back wh
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ import polars as pl
 from filelock import FileLock, Timeout
 
 from fedcover.errors import DataError
+from fedcover.paper.files import read_rows, write_rows
 from fedcover.paper.grid import Cell
 from fedcover.paper.rows import ROWS
 
@@ -47,13 +46,7 @@ class Store:
         """The rows of finished cells."""
         frames = []
         for cell in cells:
-            path = self.path(cell)
-            try:
-                rows = pl.read_parquet(path).select(ROWS.names()).cast(ROWS)
-            except (OSError, pl.exceptions.PolarsError) as error:
-                raise DataError(
-                    f"{path} cannot be read; delete it and run again: {error}"
-                ) from error
+            rows = read_rows(self.path(cell))
             # A variant's name is not in the key: it may have changed since.
             named = (pl.lit(cell.preset).alias("preset"), pl.lit(cell.variant).alias("variant"))
             frames.append(rows.with_columns(named))
@@ -61,15 +54,7 @@ class Store:
 
     def write(self, cell: Cell, rows: pl.DataFrame) -> None:
         """Add a finished cell: it appears with one rename."""
-        handle, name = tempfile.mkstemp(prefix=f".{cell.key}-", dir=self.folder)
-        try:
-            os.close(handle)
-            Path(name).chmod(0o644)
-            rows.write_parquet(name, compression="zstd")
-            os.replace(name, self.path(cell))  # noqa: PTH105  (name is a string)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_rows(self.path(cell), rows)
 
     @contextmanager
     def claim(self, cell: Cell) -> Iterator[bool]:

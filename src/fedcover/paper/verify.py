@@ -57,5 +57,5 @@ def verify(
         coverage = (both["coverage_again"] - both["coverage"]).abs()
         allowed = (SIZE * both["set_size"]).clip(lower_bound=SIZE)
         agrees = bool(len(both) and (size <= allowed).all() and (coverage <= COVERAGE).all())
-        largest = [float(s.max() or 0.0) for s in (size, coverage)]  # type: ignore[arg-type]
+        largest = [float(np.max(s.to_numpy(), initial=0.0)) for s in (size, coverage)]
         yield Comparison(cell, len(both), largest[0], largest[1], agrees)
