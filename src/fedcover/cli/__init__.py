@@ -1,0 +1,81 @@
+"""The command line: a thin layer over the public Python calls, one file a command."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from fedcover import __version__
+from fedcover.cli import data, paper, run
+from fedcover.cli.options import help_if_alone
+from fedcover.errors import FedcoverError
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+app = typer.Typer(
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Prediction sets for federated graphs, with a coverage guarantee that holds.",
+)
+app.command()(run.run)
+app.command()(paper.paper)
+app.command()(run.report)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    """Entry point: one sentence on stderr for what a user can mend, and the right exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a table's lines and ± are not in every encoding
+            stream.reconfigure(errors="replace")
+    status, sentence = _outcome()
+    if sentence:
+        print(f"fedcover: {sentence}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _outcome() -> tuple[int, str]:
+    try:
+        status = app(prog_name="fedcover", standalone_mode=False) or 0
+    except FedcoverError as error:
+        return error.exit_status, str(error)
+    except TyperException as error:  # an unknown option, a missing argument, …
+        return 2, _sentence(error)
+    except MemoryError:
+        return 1, "there is not enough memory for this run."
+    except OSError as error:  # a name that is too long, a folder that may not be read, …
+        place = f"{error.filename}: " if error.filename else ""
+        return 1, f"{place}{error.strerror or error}."
+    except (KeyboardInterrupt, typer.Abort):
+        status = INTERRUPTED
+    # Typer turns Ctrl-C into a status of its own accord.
+    return status, "interrupted; nothing is half-written." if status == INTERRUPTED else ""
+
+
+def _sentence(error: TyperException) -> str:
+    close = getattr(error, "possibilities", None)  # to an unknown option, the closest first
+    if close:
+        return f"{error.message}; did you mean {close[0]}?"
+    text = " ".join(error.format_message().split())
+    return text if text.endswith("?") else f"{text.rstrip('.')}; see fedcover --help."
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"fedcover {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _common(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001  (its callback has done the work)
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and stop.")
+    ] = False,
+) -> None:
+    help_if_alone(context)

@@ -1,0 +1,64 @@
+"""``fedcover data``: the named graphs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fedcover.cli.options import Data, help_if_alone, number
+from fedcover.errors import UsageError
+
+app = typer.Typer(
+    help="The named graphs: list, show, fetch, cuts.",
+    callback=help_if_alone,
+    invoke_without_command=True,
+)
+
+
+@app.command("list")
+def list_(data: Data = None) -> None:
+    """Name every graph, where it would come from, and its published statistics."""
+    from fedcover import display
+    from fedcover.graphs.statistics import list_rows
+
+    display.datasets(display.console(), list_rows(data))
+
+
+@app.command("show")
+def show(
+    graph: Annotated[str, typer.Argument(metavar="NAME")],
+    data: Data = None,
+) -> None:
+    """Print one graph's statistics beside the published ones."""
+    from fedcover import display
+    from fedcover.graphs.statistics import show_rows
+
+    display.graph(display.console(), show_rows(graph, data))
+
+
+@app.command("fetch")
+def fetch(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+    """Download one graph's raw files into the cache."""
+    from fedcover.graphs import fetch
+
+    where = fetch(name)
+    print(f"{name}: {where}" if where else f"{name} is part of the package.")
+
+
+@app.command("cuts")
+def cuts(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME...]", help="cora, citeseer (default: both)."),
+    ] = None,
+    seeds: Annotated[int, number("N", "METIS seeds to average over.")] = 5,
+    data: Data = None,
+) -> None:
+    """Count the edges that the partition cuts, beside the paper's missing edges."""
+    from fedcover import display
+    from fedcover.graphs.statistics import missing_edges_rows
+
+    if seeds < 1:
+        raise UsageError(f"--seeds is {seeds}; it must be a whole number of 1 or more.")
+    display.cuts(display.console(), missing_edges_rows(data, range(seeds), names))

@@ -1,0 +1,60 @@
+"""What the commands' options have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from fedcover.errors import UsageError
+
+Data = Annotated[
+    str | None,
+    typer.Option("--data", metavar="DIR", help="Folder with raw files, laid out as PyG does."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+Number = TypeVar("Number", int, float)
+
+
+def help_if_alone(context: typer.Context) -> None:
+    """A group of commands without one: its help, and the status of wrong usage."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number.") from None
+
+
+def number(metavar: str, meaning: str) -> Any:
+    """An option that takes a whole number; what range it may have, the settings know."""
+    return typer.Option(metavar=metavar, help=meaning, parser=_whole)
+
+
+def words(option: str, text: str | None, what: str = "words") -> tuple[str, ...] | None:
+    """What stands between an option's commas."""
+    if text is None:
+        return None
+    parts = tuple(part.strip() for part in text.split(","))
+    if not all(parts):
+        raise UsageError(f"--{option} is {text!r}; give {what} separated by single commas.")
+    return parts
+
+
+def numbers(
+    option: str, text: str | None, kind: type[Number], what: str = "numbers"
+) -> tuple[Number, ...] | None:
+    """The numbers between an option's commas."""
+    parts = words(option, text, what)
+    if parts is None:
+        return None
+    try:
+        return tuple(kind(part) for part in parts)
+    except ValueError:
+        raise UsageError(
+            f"--{option} is {text!r}; give {what} separated by single commas."
+        ) from None

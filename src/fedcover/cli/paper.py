@@ -1,0 +1,131 @@
+"""``fedcover paper``: the paper's tables and figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcover.cli.options import Data, Quiet, number, words
+from fedcover.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from fedcover.paper.definition import Definition
+
+
+def paper(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="datasets, missing-edges, main, clients, coverage, accuracy, scores, "
+            "scores-coverage, quantiles, privacy, communication, or all; verify computes some "
+            "stored cells again and compares; redraw makes the files again from stored rows.",
+        ),
+    ],
+    preset: Annotated[
+        str, typer.Option(help="default (the guarantee holds) or paper (as published).")
+    ] = "default",
+    graphs: Annotated[
+        str | None, typer.Option(help="Only these graphs, e.g. cora,citeseer (default: all).")
+    ] = None,
+    seeds: Annotated[int | None, number("N", "Repetitions (default: as the target has).")] = None,
+    store: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where finished cells are kept.")
+    ] = Path("runs/paper"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Tables and figures go to DIR/PRESET (default: results; of own targets, results "
+            "beside them).",
+        ),
+    ] = None,
+    definitions: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Own targets, one TOML file each (default: the paper's)."),
+    ] = None,
+    workers: Annotated[int | None, number("N", "Processes (default: one a core).")] = None,
+    sample: Annotated[int, number("N", "verify: how many cells.")] = 3,
+    draw: Annotated[int, number("N", "verify: which ones, by a seed.")] = 0,
+    data: Data = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make a table or figure of the paper, ours beside the published numbers.
+
+    What was finished before is not computed again; an interrupted run goes on where it stopped.
+    Example: fedcover paper clients --preset paper
+    """
+    from fedcover import display
+    from fedcover.paper.definition import PRESETS, chosen, narrowed, read_all
+    from fedcover.paper.produce import produce, redraw
+    from fedcover.paper.store import Store
+
+    if preset not in PRESETS:
+        raise UsageError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}.")
+    for name, value, least in (
+        ("workers", workers, 1),
+        ("sample", sample, 1),
+        ("seeds", seeds, 1),
+        ("draw", draw, 0),
+    ):
+        if value is not None and value < least:
+            raise UsageError(f"{name} is {value}; it must be a whole number of {least} or more.")
+    every = read_all(definitions)
+    known = narrowed(every, words("graphs", graphs), seeds)
+    if target in every and target not in known:
+        raise UsageError(
+            f"{target} has no graph of {graphs}; it is about {', '.join(every[target].graphs)}."
+        )
+    folder = (out or (definitions or Path()) / "results") / preset
+    if target == "verify":
+        _verify(known.values(), preset, folder, sample, draw, data)
+        return
+    targets = chosen("all" if target == "redraw" else target, known)
+    began = time.perf_counter()
+    if target == "redraw":
+        tables = redraw(targets, preset, out=folder, data=data)
+    else:
+        with display.grid_progress(quiet) as on_cell:
+            tables = produce(
+                targets,
+                list(known.values()),
+                preset,
+                store=Store(store),
+                out=folder,
+                data=data,
+                workers=workers,
+                on_cell=on_cell,
+            )
+    if not quiet:
+        for _, table in tables:
+            display.paper_table(display.console(), table)
+        names = ", ".join(definition.target for definition, _ in tables)
+        print(f"{folder}: {names} ({time.perf_counter() - began:.0f} s)")
+
+
+def _verify(
+    known: Iterable[Definition], preset: str, out: Path, count: int, draw: int, data: str | None
+) -> None:
+    from fedcover.paper import grid
+    from fedcover.paper.files import read_rows
+    from fedcover.paper.produce import ROWS_FILE
+    from fedcover.paper.verify import sample, verify
+
+    stored = read_rows(out / ROWS_FILE)
+    drawn = sample(grid.cells(known, preset), stored, count, draw)
+    failed = 0
+    for comparison in verify(drawn, stored, data):
+        verdict = "agrees" if comparison.agrees else "DIFFERS"
+        print(
+            f"{comparison.cell.name}: {verdict} in {comparison.rows} rows (largest difference: "
+            f"{comparison.size:.4f} labels, {comparison.coverage:.4f} coverage)",
+            flush=True,
+        )
+        failed += not comparison.agrees
+    if failed:
+        raise DataError(f"{failed} of {len(drawn)} cells differ from {out / ROWS_FILE}.")
+    print(f"{len(drawn)} of {len(drawn)} cells agree with {out / ROWS_FILE}.")

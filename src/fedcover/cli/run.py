@@ -1,0 +1,199 @@
+"""``fedcover run`` and ``fedcover report``: a graph becomes a run folder, and its page."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcover.cli.options import Data, Quiet, number, numbers, words
+from fedcover.errors import UsageError
+
+THREADS_PER_CORE = 4  # more only slow down, and thousands bring the process down
+
+
+def run(
+    graph: Annotated[
+        str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
+    ],
+    clients: Annotated[int | None, number("K", "Number of clients (default: 10).")] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Of loc, fed, gen, fedsage, fedsage+, restored, central; separated by commas. "
+            "Each may be followed by +prox, +prior, and +tuned, +mix or +corrected, as in "
+            "fed+prox+prior+mix."
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="gcn or sage.")] = None,
+    scores: Annotated[
+        str | None,
+        typer.Option(
+            help="Of lac, aps, aps-det, raps; over neighbours dlac, daps; over similar nodes too "
+            "slac, snaps."
+        ),
+    ] = None,
+    quantiles: Annotated[
+        str | None,
+        typer.Option(
+            help="Of exact, mixture, pooled, average, tdigest; the first two have a guarantee."
+        ),
+    ] = None,
+    mixture: Annotated[
+        str | None,
+        typer.Option(
+            help="The clients' shares of test nodes, for mixture, e.g. 0.5,0.3,0.2 (default: "
+            "as they are)."
+        ),
+    ] = None,
+    alphas: Annotated[str | None, typer.Option(help="Levels of error, e.g. 0.05,0.1,0.2.")] = None,
+    seeds: Annotated[int | None, number("N", "Repetitions.")] = None,
+    first_seed: Annotated[int | None, number("N", "Seed of the first one.")] = None,
+    preset: Annotated[
+        str, typer.Option(help="default, plain (FedAvg and no more) or paper (as published).")
+    ] = "default",
+    rounds: Annotated[int | None, number("R", "Rounds of averaging.")] = None,
+    patience: Annotated[
+        int | None, number("N", "Stop after so many rounds without a lower validation loss.")
+    ] = None,
+    local_epochs: Annotated[int | None, number("E", "Epochs at a client in each round.")] = None,
+    batch_size: Annotated[
+        int | None, number("B", "Training nodes a step; 0 for all at once.")
+    ] = None,
+    hidden: Annotated[int | None, number("H", "Hidden units.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    unit_features: Annotated[
+        bool | None,
+        typer.Option(
+            "--unit-features/--raw-features",
+            help="Scale each node's features to length 1 (default: if they look like words).",
+        ),
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="metis, louvain, random or given (the client column).")
+    ] = None,
+    resplits: Annotated[
+        int | None, number("N", "Calibration/test re-splits that coverage is judged on.")
+    ] = None,
+    prototypes: Annotated[
+        str | None, typer.Option(help="Gen: numbers M of prototypes to choose from.")
+    ] = None,
+    shares: Annotated[
+        str | None, typer.Option(help="Gen: shares p of linked pairs to choose from.")
+    ] = None,
+    linking: Annotated[
+        str | None, typer.Option(help="Gen: p of each node's pairs (node) or of all (global).")
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Gen: differential privacy of the prototypes; inf for none."),
+    ] = None,
+    noise: Annotated[
+        float | None,
+        typer.Option(help="Gen: the noise multiplier, in place of epsilon."),
+    ] = None,
+    dp_prototypes: Annotated[
+        str | None,
+        typer.Option(help="Gen: prior, or reconstructions (the paper's; not covered by epsilon)."),
+    ] = None,
+    no_empty_sets: Annotated[
+        bool, typer.Option("--no-empty-sets", help="Add the top label to every set.")
+    ] = False,
+    data: Data = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/GRAPH-K).")
+    ] = None,
+    threads: Annotated[int | None, number("N", "CPU threads for training.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train, calibrate and judge prediction sets; write a run folder.
+
+    Example: fedcover run cora --clients 10 --methods fed,fed+prox+prior+mix --alphas 0.05,0.1
+    """
+    from fedcover import display
+    from fedcover.experiment import Config
+    from fedcover.experiment import run as run_experiment
+    from fedcover.experiment.store import check_target, holds_run
+    from fedcover.graphs import load
+
+    config = Config.preset(
+        preset,
+        clients=clients,
+        methods=words("methods", methods),
+        model=model,
+        scores=words("scores", scores),
+        quantiles=words("quantiles", quantiles),
+        mixture=numbers("mixture", mixture, float),
+        alphas=numbers("alphas", alphas, float),
+        seeds=seeds,
+        first_seed=first_seed,
+        rounds=rounds,
+        patience=patience,
+        local_epochs=local_epochs,
+        batch_size=batch_size,
+        hidden=hidden,
+        lr=lr,
+        unit_features=unit_features,
+        partition=partition,
+        resplits=resplits,
+        empty_sets=False if no_empty_sets else None,
+        epsilon=epsilon,
+        noise=noise,
+        dp_prototypes=dp_prototypes,
+        gen_prototypes=numbers("prototypes", prototypes, int, "whole numbers"),
+        gen_shares=numbers("shares", shares, float),
+        gen_linking=linking,
+    )
+    _use_threads(threads)
+    began = time.perf_counter()
+    if out is not None:
+        check_target(out)
+    loaded = load(graph, data)
+    folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
+    check_target(folder)
+    if holds_run(folder) and not quiet:
+        print(
+            f"fedcover: note: {folder} held an earlier run, which this one replaces.",
+            file=sys.stderr,
+        )
+    with display.progress(quiet) as progress:
+        finished = run_experiment(loaded, config, progress=progress)
+    finished.save(folder)
+    for note in finished.info["notes"]:
+        print(f"fedcover: note: {note}", file=sys.stderr)
+    if not quiet:
+        display.summary(display.console(), finished)
+        seconds = time.perf_counter() - began
+        files = "report.html, results.csv, groups.csv, sets.parquet, ledger.parquet, run.json"
+        print(f"\n{folder}: {files} ({seconds:.1f} s)")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A folder that run wrote.")],
+) -> None:
+    """Write a run's page, report.html, again from its stored results.
+
+    Example: fedcover report runs/cora-10
+    """
+    from fedcover.report.page import write_run_page
+
+    print(write_run_page(folder))
+
+
+def _use_threads(threads: int | None) -> None:
+    import torch
+
+    if threads is not None:
+        if threads < 1:
+            raise UsageError(f"threads is {threads}; it must be a whole number of 1 or more.")
+        cores = os.cpu_count() or 1
+        if threads > THREADS_PER_CORE * cores:
+            raise UsageError(
+                f"threads is {threads}; it must be at most {THREADS_PER_CORE * cores}, "
+                f"{THREADS_PER_CORE} for each core of this machine."
+            )
+        torch.set_num_threads(threads)
