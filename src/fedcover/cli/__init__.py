@@ -7,7 +7,7 @@ import sys
 from typing import Annotated
 
 import typer
-from typer.exceptions import TyperException
+from click import ClickException
 
 from fedcover import __version__
 from fedcover.cli import data, paper, run
@@ -44,7 +44,7 @@ def _outcome() -> tuple[int, str]:
         status = app(prog_name="fedcover", standalone_mode=False) or 0
     except FedcoverError as error:
         return error.exit_status, str(error)
-    except TyperException as error:  # an unknown option, a missing argument, …
+    except ClickException as error:  # an unknown option, a missing argument, …
         return 2, _sentence(error)
     except MemoryError:
         return 1, "there is not enough memory for this run."
@@ -57,10 +57,10 @@ def _outcome() -> tuple[int, str]:
     return status, "interrupted; nothing is half-written." if status == INTERRUPTED else ""
 
 
-def _sentence(error: TyperException) -> str:
+def _sentence(error: ClickException) -> str:
     close = getattr(error, "possibilities", None)  # to an unknown option, the closest first
     if close:
-        return f"{error.message}; did you mean {close[0]}?"
+        return f"{error.message.rstrip('.')}; did you mean {close[0]}?"
     text = " ".join(error.format_message().split())
     return text if text.endswith("?") else f"{text.rstrip('.')}; see fedcover --help."
 

@@ -10,6 +10,7 @@ pair with real messages.
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 Message = Mapping[str, NDArray[Any]]
@@ -48,6 +49,49 @@ def converse(
         query = _advance(server, replies)
     value: Result = query.value
     return value
+
+
+def side_by_side(servers: Sequence[Server[Result]]) -> Server[list[Result]]:
+    """Several talks in as many rounds as the longest takes: one message carries all their queries.
+
+    The array ``asked`` names the talks that go on; the arrays of talk i are called ``i.name``.
+    """
+    values: dict[int, Result] = {}
+    replies: Sequence[Message] | None = None
+    asked = list(range(len(servers)))
+    while asked:
+        merged: dict[str, NDArray[Any]] = {}
+        for i in asked:
+            own = None if replies is None else [part(i, reply) for reply in replies]
+            query = _advance(servers[i], own)
+            if isinstance(query, _Finished):
+                values[i] = query.value
+            else:
+                merged |= _prefixed(i, query)
+        asked = [i for i in asked if i not in values]
+        if asked:
+            replies = yield {"asked": np.array(asked), **merged}
+    return [values[i] for i in range(len(servers))]
+
+
+def answer_each(
+    clients: Sequence[Client[Local]], local_data: Sequence[Local], query: Message
+) -> Message:
+    """A client's reply to :func:`side_by_side`: ``clients[i]`` answers talk i."""
+    reply: dict[str, NDArray[Any]] = {}
+    for i in query["asked"].tolist():
+        reply |= _prefixed(i, clients[i](local_data[i], part(i, query)))
+    return reply
+
+
+def part(talk: int, message: Message) -> Message:
+    """The arrays of one talk, by their own names."""
+    start = f"{talk}."
+    return {k.removeprefix(start): array for k, array in message.items() if k.startswith(start)}
+
+
+def _prefixed(talk: int, message: Message) -> Message:
+    return {f"{talk}.{name}": array for name, array in message.items()}
 
 
 def message_bytes(message: Message) -> int:

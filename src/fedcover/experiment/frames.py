@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,16 +115,12 @@ def sets_frame(
     names = np.array(graph.label_names, dtype=object)
     y = graph.y.numpy()[nodes]
     ids = np.asarray(graph.node_ids)[nodes]
-    # Few different sets occur, so each is spelt out once and then looked up.
-    patterns, which = np.unique(np.packbits(sets, axis=1), axis=0, return_inverse=True)
-    members = np.unpackbits(patterns, axis=1, count=sets.shape[1]).astype(bool)
-    spelt = pl.Series("set", [names[row].tolist() for row in members], dtype=pl.List(pl.String))
     return pl.DataFrame(
         {
             "node": pl.Series(ids).cast(pl.String),
             "client": np.array(partition.names, dtype=object)[partition.client[nodes]].tolist(),
             "label": names[y].tolist(),
-            "set": spelt.gather(which.ravel()),
+            "set": spelt_sets(sets, graph.label_names),
             "size": sets.sum(axis=1),
             "covered": sets[np.arange(len(nodes)), y],
         }
@@ -133,3 +129,13 @@ def sets_frame(
         pl.lit(repetition.seed, pl.Int64).alias("seed"),
         pl.all(),
     )
+
+
+def spelt_sets(sets: NDArray[np.bool_], label_names: Sequence[str]) -> pl.Series:
+    """Each row's labels by name."""
+    # Few different sets occur, so each is spelt out once and then looked up.
+    patterns, which = np.unique(np.packbits(sets, axis=1), axis=0, return_inverse=True)
+    members = np.unpackbits(patterns, axis=1, count=sets.shape[1]).astype(bool)
+    names = np.array(label_names, dtype=object)
+    spelt = pl.Series("set", [names[row].tolist() for row in members], dtype=pl.List(pl.String))
+    return spelt.gather(which.ravel())

@@ -60,6 +60,7 @@ class Federation:
 
     clients: Sequence[Client]
     seed: int
+    first: int = 0  # the first client's number: not 0 where a process holds one of several
 
 
 @dataclass(frozen=True)

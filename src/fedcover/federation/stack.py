@@ -49,9 +49,9 @@ class Stack:
 
     def __init__(self, federations: Sequence[Federation], plan: Plan) -> None:
         members = [
-            (f, c, replace(client, x=inputs(client, plan)))
+            (f, number, replace(client, x=inputs(client, plan)))
             for f, federation in enumerate(federations)
-            for c, client in enumerate(federation.clients)
+            for number, client in enumerate(federation.clients, federation.first)
         ]
         members.sort(key=lambda member: -len(member[2].train))
         self.plan = plan

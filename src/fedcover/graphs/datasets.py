@@ -14,6 +14,7 @@ from fedcover.graphs.download import cache_dir, fetch_into_cache
 from fedcover.graphs.npz import read_npz
 from fedcover.graphs.planetoid import read_planetoid
 from fedcover.graphs.readers import read_folder
+from fedcover.graphs.sites import read_sites, site_folders
 
 EMBEDDED_CORA = Path(__file__).parent / "embedded" / "cora.npz"
 
@@ -85,7 +86,7 @@ def _named(dataset: Dataset, data: str | Path | None) -> Data:
 
 def _own(path: Path) -> Data:
     if path.is_dir():
-        return read_folder(path)
+        return read_sites(path) if site_folders(path) else read_folder(path)
     if path.suffix == ".npz" and path.is_file():
         return read_npz(path)
     if path.exists():

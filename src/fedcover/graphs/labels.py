@@ -12,15 +12,24 @@ _INTEGER = re.compile(r"-?[0-9]+")
 
 def encode(
     values: pl.Series | NDArray[np.generic] | Sequence[str],
+    names: Sequence[str] | None = None,
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Number the distinct values in order: by size if all are integers, else as text.
+
+    With ``names``, they are numbered by their place among these, which must hold them all.
 
     >>> codes, names = encode(["10", "9", "10"])
     >>> codes.tolist(), names
     ([1, 0, 1], ['9', '10'])
     """
     text = pl.Series(values).cast(pl.String)
+    if names is not None:
+        return _codes(text, names), list(names)
     names = sorted(text.unique().to_list())
     if all(_INTEGER.fullmatch(name) for name in names):
         names.sort(key=int)
-    return text.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64), names
+    return _codes(text, names), names
+
+
+def _codes(text: pl.Series, names: Sequence[str]) -> NDArray[np.int64]:
+    return text.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)

@@ -6,6 +6,7 @@ other columns are not used, directions and repetitions do not matter, and no row
 graph without edges. Ids, labels and clients are strings or integers, compared as strings.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.labels import encode
+from fedcover.graphs.schema import Schema, Type
 from fedcover.graphs.splits import Role
 from fedcover.graphs.tables import Table
 
@@ -23,29 +25,35 @@ NODE_COLUMNS = ("id", "label", "client", "split")
 """The columns of ``nodes`` that are not features."""
 
 
-def read_folder(path: str | Path) -> Data:
-    """Read and validate a graph; an error names the file, the line or row, and the column."""
+def read_folder(path: str | Path, schema: Schema | None = None) -> Data:
+    """Read and validate a graph; an error names the file, the line or row, and the column.
+
+    With a schema it is one party's part of a graph: it must have these features, and labels are
+    numbered as the schema has them, of which a party may have few.
+    """
     path = Path(path)
     nodes = Table(_file(path, "nodes"), needed=("id", "label"), text=NODE_COLUMNS)
-    features = [name for name in nodes.frame.columns if name not in NODE_COLUMNS]
-    if nodes.frame.is_empty():
-        nodes.refuse("has no nodes")
-    if not features:
-        nodes.refuse("has no feature column; every column but id, label, client, split is one")
-
+    features = _features(nodes)
     ids = nodes.text("id")
     _refuse_repeated(nodes, ids)
     labels = nodes.text("label")
-    if labels.n_unique() == 1:
+    x = nodes.numbers(features)
+    if schema is not None:
+        own = _schema(features, x, sorted(labels.unique()))
+        if difference := schema.difference(own):
+            raise DataError(f"{nodes.path} is not what the schema says: {difference}.")
+        y, label_names = encode(labels, schema.labels)
+    elif labels.n_unique() == 1:
         nodes.refuse(f"has the same value, {labels[0]!r}, for every node", column="label")
-    y, label_names = encode(labels)
+    else:
+        y, label_names = encode(labels)
     client, client_names, split = None, None, None
     if "client" in nodes.frame.columns:
         client, client_names = encode(nodes.text("client"))
     if "split" in nodes.frame.columns:
         split = _split(nodes)
     return assemble(
-        nodes.numbers(features),
+        x,
         _edges(path, ids),
         y,
         name=path.resolve().name,
@@ -57,6 +65,20 @@ def read_folder(path: str | Path) -> Data:
     )
 
 
+def read_schema_of(path: Path) -> Schema:
+    """The schema that a party's own nodes have."""
+    nodes = Table(_file(path, "nodes"), needed=("id", "label"), text=NODE_COLUMNS)
+    names = _features(nodes)
+    _, labels = encode(nodes.text("label"))
+    return _schema(names, nodes.numbers(names), labels)
+
+
+def _schema(names: Sequence[str], x: NDArray[np.float32], labels: Sequence[str]) -> Schema:
+    binary = ((x == 0) | (x == 1)).all(axis=0)
+    types: list[Type] = ["binary" if only_bits else "number" for only_bits in binary]
+    return Schema(tuple(zip(names, types, strict=True)), tuple(labels))
+
+
 def _file(folder: Path, stem: str) -> Path:
     found = [file for file in (folder / f"{stem}.csv", folder / f"{stem}.parquet") if file.exists()]
     if not found:
@@ -64,6 +86,15 @@ def _file(folder: Path, stem: str) -> Path:
     if len(found) > 1:
         raise DataError(f"{folder} has both {stem}.csv and {stem}.parquet; keep one of them.")
     return found[0]
+
+
+def _features(nodes: Table) -> list[str]:
+    if nodes.frame.is_empty():
+        nodes.refuse("has no nodes")
+    features = [name for name in nodes.frame.columns if name not in NODE_COLUMNS]
+    if not features:
+        nodes.refuse("has no feature column; every column but id, label, client, split is one")
+    return features
 
 
 def _refuse_repeated(nodes: Table, ids: pl.Series) -> None:

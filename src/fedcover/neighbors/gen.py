@@ -78,7 +78,7 @@ def generate(
     """Prototypes and links for every client of every federation; ``on_round`` counts the VGAE's."""
     exchanges = _exchange(federations, settings, privacy, ledgers)
     joined = [
-        replace(federation, clients=list(map(_unlinked, federation.clients, exchange)))
+        replace(federation, clients=list(map(unlinked, federation.clients, exchange)))
         for federation, exchange in zip(federations, exchanges, strict=True)
     ]
     trained = engine.train(joined, settings.link_plan, on_round=on_round)
@@ -90,7 +90,7 @@ def generate(
         if not all(np.isfinite(outputs).all() for outputs in model.logits):
             raise DataError("The link predictor diverged; scale the features or lower link_lr.")
         by_client = [
-            _received(got, outputs[: client.own], model.weights[0], settings.link_latent)
+            received_by(got, outputs[: client.own], model.weights[0], settings.link_latent)
             for client, got, outputs in zip(federation.clients, exchange, model.logits, strict=True)
         ]
         received = {m: [client[m] for client in by_client] for m in settings.prototypes}
@@ -106,7 +106,7 @@ def _silent(federation: Federation, min_cluster: int) -> list[int]:
     return [k for k, c in enumerate(federation.clients) if len(c.train) < min_cluster]
 
 
-_Got = dict[int, tuple[Features, NDArray[np.int64]]]  # by M: trimmed features, owners
+Got = dict[int, tuple[Features, NDArray[np.int64]]]  # by M: trimmed features, owners
 
 
 def _exchange(
@@ -114,7 +114,7 @@ def _exchange(
     settings: GenSettings,
     privacy: Privacy | None,
     ledgers: Sequence[Ledger],
-) -> list[list[_Got]]:
+) -> list[list[Got]]:
     """Steps 1 and 2: for each federation and client, what the others sent."""
     clients = [client for federation in federations for client in federation.clients]
     keys = [(f.seed, number) for f in federations for number in range(len(f.clients))]
@@ -127,7 +127,7 @@ def _exchange(
         mine = [next(sent) for _ in federation.clients]
         exchanges.append(
             [
-                {m: _others(client, [s[m] for s in mine], k) for m in settings.prototypes}
+                {m: others(client, [s[m] for s in mine], k) for m in settings.prototypes}
                 for k, client in enumerate(federation.clients)
             ]
         )
@@ -140,7 +140,7 @@ def _exchange(
     return exchanges
 
 
-def _others(
+def others(
     client: Client, sent: Sequence[NDArray[np.float32]], number: int
 ) -> tuple[Features, NDArray[np.int64]]:
     """The other clients' prototypes, and whose each is.
@@ -153,7 +153,7 @@ def _others(
     return trimmed(rows, mean_entries(sp.csr_array(client.x))), owner[owner != number]
 
 
-def _unlinked(client: Client, got: _Got) -> Client:
+def unlinked(client: Client, got: Got) -> Client:
     """The client's graph with prototypes as isolated nodes, and without validation nodes."""
     prototypes, _ = got[max(got)]
     count = prototypes.shape[0]
@@ -166,8 +166,8 @@ def _unlinked(client: Client, got: _Got) -> Client:
     )
 
 
-def _received(
-    got: _Got, outputs: NDArray[np.float32], weights: Weights, latent: int
+def received_by(
+    got: Got, outputs: NDArray[np.float32], weights: Weights, latent: int
 ) -> dict[int, Received]:
     """What step 4 needs at one client; ``outputs`` are the VGAE's for its own nodes."""
     local = outputs[:, :latent]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from pathlib import Path
 
 import polars as pl
 
 from fedcover.errors import DataError
+from fedcover.files import write_whole
 from fedcover.paper.rows import ROWS
 from fedcover.paper.tables import Table, latex, markdown
 
@@ -17,17 +16,8 @@ from fedcover.paper.tables import Table, latex, markdown
 def write(path: Path, content: bytes) -> None:
     """Write beside and rename; a file with the same content is left alone."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_file() and path.read_bytes() == content:
-            return
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        if not (path.is_file() and path.read_bytes() == content):
+            write_whole(path, content)
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}.") from error
 

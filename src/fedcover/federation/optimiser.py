@@ -1,0 +1,117 @@
+"""The clients' local steps: Adam at every client, all clients of a stack at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import repeat
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcover.federation.engine import batches
+from fedcover.federation.field import TrainingField
+from fedcover.federation.first_layer import SparseFirst
+from fedcover.federation.layout import Index
+from fedcover.federation.links import LinkField
+from fedcover.federation.sets import SetField
+from fedcover.federation.stack import Parameters, Stack
+
+
+class Optimiser:
+    """Adam at every client, its state kept across rounds.
+
+    Clients that make equally many local steps form a group and step together; with full batches
+    there is one group.
+    """
+
+    def __init__(self, stack: Stack, local: Parameters) -> None:
+        plan = stack.plan
+        self._stack = stack
+        sizes = np.array([len(c.train) for c in stack.clients])
+        batch = plan.batch_size or int(sizes.max())
+        self._steps = plan.local_epochs * -(-sizes // batch)
+        self._train = np.split(stack.nodes("train"), np.cumsum(sizes)[:-1])
+        self._whole: TrainingField | LinkField | SetField | None = None
+        if plan.task == "links":
+            self._whole = LinkField(stack)
+            self._steps = np.full(len(sizes), plan.local_epochs)
+        elif plan.task == "sets":
+            self._whole = SetField(stack)
+            self._steps = np.where(sizes > 0, plan.local_epochs, 0)
+        elif int(sizes.max()) <= batch:
+            self._whole = TrainingField(stack, stack.nodes("train"))
+        self._groups = [
+            _Group(stack, local, int(steps), np.flatnonzero(self._steps == steps))
+            for steps in np.unique(self._steps)
+        ]
+
+    def round(self, local: Parameters, round_: int) -> None:
+        """All local steps of all clients between two averagings."""
+        fields = repeat(self._whole) if self._whole else self._batches(round_)
+        prox = self._stack.plan.prox if self._stack.plan.average else 0.0
+        sent = local.clone() if prox else local
+        for step, field in zip(range(int(self._steps.max())), fields, strict=False):
+            gradients = field.gradients(local, (round_ << 20) + step)
+            if prox and step > 0:  # before the first step nothing has drifted
+                for gradient, now, before in zip(
+                    gradients, local.tensors(), sent.tensors(), strict=True
+                ):
+                    gradient.add_(now - before, alpha=prox)
+            for group in self._groups:
+                if step < group.steps:
+                    group.step(gradients)
+
+    def state(self) -> dict[str, NDArray[np.floating]]:
+        """What Adam remembers, by name; empty before the first step."""
+        return {
+            f"{g}.{tensor}.{name}": value.numpy()
+            for g, group in enumerate(self._groups)
+            for tensor, entries in group.adam.state_dict()["state"].items()
+            for name, value in entries.items()
+        }
+
+    def restore(self, state: Mapping[str, NDArray[np.floating]]) -> None:
+        """Go on from what :meth:`state` returned."""
+        for g, group in enumerate(self._groups):
+            entries: dict[int, dict[str, Tensor]] = {}
+            for key, value in state.items():
+                owner, tensor, name = key.split(".")
+                if int(owner) == g:
+                    entries.setdefault(int(tensor), {})[name] = torch.from_numpy(value.copy())
+            group.adam.load_state_dict({**group.adam.state_dict(), "state": entries})
+
+    def _batches(self, round_: int) -> Iterator[TrainingField]:
+        """For each step, the field of the batches of those clients that still have one."""
+        stack = self._stack
+        schedules = [
+            batches(len(nodes), stack.plan, int(seed), int(number), round_)
+            for nodes, seed, number in zip(self._train, stack.seed_of, stack.number_of, strict=True)
+        ]
+        for step in range(int(self._steps.max())):
+            chosen = [
+                nodes[np.sort(schedule[step])]
+                for nodes, schedule in zip(self._train, schedules, strict=True)
+                if step < len(schedule)
+            ]
+            yield TrainingField(stack, np.concatenate(chosen))
+
+
+class _Group:
+    """Neighbouring clients of the stack with the same number of local steps in a round."""
+
+    def __init__(self, stack: Stack, local: Parameters, steps: int, clients: Index) -> None:
+        self.steps = steps
+        rows = slice(int(clients[0]), int(clients[-1]) + 1)
+        first = rows
+        if isinstance(stack.first, SparseFirst):
+            first = stack.first.rows_of(rows.start, rows.stop)
+        self._rows = [first, rows, rows, rows]
+        self._views = [t[r] for t, r in zip(local.tensors(), self._rows, strict=True)]
+        self.adam = torch.optim.Adam(self._views, lr=stack.plan.lr, fused=True)
+
+    def step(self, gradients: list[Tensor]) -> None:
+        for view, gradient, rows in zip(self._views, gradients, self._rows, strict=True):
+            view.grad = gradient[rows]
+        self.adam.step()

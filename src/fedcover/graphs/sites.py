@@ -1,0 +1,132 @@
+"""Parties' folders: the graph that several hold together, and a graph cut into such folders.
+
+``DIR/schema.json`` is what the parties agreed on; ``DIR/NAME/nodes`` and ``edges`` are one
+party's, in the layout of :mod:`fedcover.graphs.readers`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+from torch_geometric.data import Data
+
+from fedcover.errors import DataError, UsageError
+from fedcover.graphs.assemble import assemble, feature_matrix
+from fedcover.graphs.labels import encode
+from fedcover.graphs.partition import Partition, client_graphs
+from fedcover.graphs.readers import read_folder, read_schema_of
+from fedcover.graphs.schema import Schema, Type, read_schema
+from fedcover.graphs.splits import Role
+
+SCHEMA_FILE = "schema.json"
+
+
+def site_folders(path: Path) -> list[Path]:
+    """The folders in it that hold nodes, by name; none if it holds nodes itself."""
+    if _holds_nodes(path):
+        return []
+    return sorted(folder for folder in path.iterdir() if folder.is_dir() and _holds_nodes(folder))
+
+
+def _holds_nodes(folder: Path) -> bool:
+    return any((folder / f"nodes.{kind}").exists() for kind in ("csv", "parquet"))
+
+
+def read_sites(path: Path) -> Data:
+    """The graph that the parties hold together, each a client called as its folder.
+
+    Without a schema file, the first party's features and the labels of all are agreed.
+    """
+    folders = site_folders(path)
+    agreed = path / SCHEMA_FILE
+    schema = read_schema(agreed) if agreed.exists() else common_schema(folders)
+    parts = [read_folder(folder, schema) for folder in folders]
+    named = list(zip(folders, parts, strict=True))
+    without = [folder for folder, part in named if "split" not in part]
+    if 0 < len(without) < len(parts):
+        raise DataError(f"{without[0]} has no column 'split', which other parties' nodes have.")
+    sizes = [int(part.num_nodes) for part in parts]
+    starts = np.cumsum([0, *sizes[:-1]])
+    edges = [part.edge_index.numpy() + start for part, start in zip(parts, starts, strict=True)]
+    return assemble(
+        sparse.vstack([sparse.csr_array(feature_matrix(part)) for part in parts], format="csr"),
+        np.concatenate(edges, axis=1),
+        np.concatenate([part.y.numpy() for part in parts]),
+        name=path.resolve().name,
+        label_names=schema.labels,
+        node_ids=[f"{folder.name}/{node}" for folder, part in named for node in part.node_ids],
+        client=np.repeat(np.arange(len(parts)), sizes),
+        client_names=[folder.name for folder in folders],
+        split=None if without else np.concatenate([part.split.numpy() for part in parts]),
+    )
+
+
+def common_schema(folders: Sequence[Path]) -> Schema:
+    """The first party's features, as loose as any party has them, and the labels of all."""
+    own = [read_schema_of(folder) for folder in folders]
+    _, labels = encode(sorted({label for schema in own for label in schema.labels}))
+    numbers = {name for schema in own for name, kind in schema.features if kind == "number"}
+    types: list[Type] = ["number" if name in numbers else "binary" for name in own[0].names]
+    return Schema(tuple(zip(own[0].names, types, strict=True)), tuple(labels))
+
+
+def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np.int8]) -> Schema:
+    """Cut a graph into parties' folders, whole or not at all; the cut edges are in none of them."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path} exists and is not an empty folder; choose another one.")
+    x = feature_matrix(graph)
+    values = x.data if sparse.issparse(x) else x
+    kind: Type = "binary" if np.isin(values, (0, 1)).all() else "number"
+    features = [f"x{column}" for column in range(x.shape[1])]
+    schema = Schema(tuple((name, kind) for name in features), tuple(graph.label_names))
+    labels = np.array(graph.label_names, dtype=object)[graph.y.numpy()]
+    ids = np.asarray(graph.node_ids).astype(str)
+    words = np.array([role.name.lower() for role in Role], dtype=object)[roles]
+    dtype = np.uint8 if kind == "binary" else np.float32
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+        try:
+            for number, part in enumerate(client_graphs(graph, partition)):
+                rows = x[part.nodes]
+                dense = sparse.csr_array(rows).toarray()
+                nodes = pl.DataFrame(
+                    {
+                        "id": ids[part.nodes],
+                        "label": labels[part.nodes].tolist(),
+                        "split": words[part.nodes].tolist(),
+                    }
+                ).hstack(pl.DataFrame(dense.astype(dtype), schema=features))
+                once = part.edge_index[:, part.edge_index[0] < part.edge_index[1]]
+                ends = {name: ids[part.nodes][end] for name, end in zip(_ENDS, once, strict=True)}
+                folder = beside / _site_name(partition, number)
+                folder.mkdir()
+                nodes.write_parquet(folder / "nodes.parquet")
+                pl.DataFrame(ends).write_parquet(folder / "edges.parquet")
+            (beside / SCHEMA_FILE).write_text(schema.to_json() + "\n", encoding="utf-8")
+            beside.chmod(0o755)
+            if path.exists():
+                path.rmdir()
+            beside.rename(path)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror or error}.") from error
+    return schema
+
+
+_ENDS = ("source", "target")
+
+
+def _site_name(partition: Partition, number: int) -> str:
+    """Names that sort as the clients are numbered."""
+    if partition.names != tuple(map(str, range(partition.clients))):
+        return partition.names[number]
+    return f"site-{number + 1:0{len(str(partition.clients))}d}"

@@ -1,0 +1,325 @@
+"""A whole job as the coordinator sees it: one conversation with all sites.
+
+For every method: (Gen) prototypes, the link predictor, the choice of M and p; then training,
+temperature, RAPS's constants, thresholds, and the counts of what the sites' sets hold. What the
+coordinator finds out on the way is announced, and kept in a checkpoint; a conversation that
+begins again with the same checkpoint asks for nothing that it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcover import conformal
+from fedcover.conformal.protocol import Message, Server, side_by_side
+from fedcover.experiment.recipes import Recipe, recipe_of
+from fedcover.experiment.temperature import WAYS
+from fedcover.federation.engine import diverged
+from fedcover.graphs.schema import Schema
+from fedcover.parties import checks
+from fedcover.parties.calibration import CalibrationCheck
+from fedcover.parties.checkpoint import Checkpoint
+from fedcover.parties.fedavg import Averaged, Census, fedavg
+from fedcover.parties.job import Job, plan
+from fedcover.parties.messages import (
+    Check,
+    Conclusion,
+    Conversation,
+    Replies,
+    Request,
+    Result,
+)
+
+COUNTED = ("nodes", "train", "valid", "calib", "test")
+TALLIED = ("test", "covered", "labels", "singletons", "empty")
+"""What a site counts of its sets: nodes, those covered, labels in all sets, and so on."""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The sites by number, and how many nodes each has of every kind."""
+
+    names: tuple[str, ...]
+    counts: Mapping[int, Mapping[str, int]]
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Of all sites."""
+        return frozenset(range(len(self.names)))
+
+    def of(self, kind: str) -> dict[int, int]:
+        """One count by site."""
+        return {site: counts[kind] for site, counts in self.counts.items()}
+
+    @property
+    def census(self) -> Census:
+        """What training weighs the sites by."""
+        return Census(self.of("train"), self.of("valid"))
+
+
+@dataclass
+class MethodOutcome:
+    """One method's result: thresholds, and what every site's sets came to."""
+
+    thresholds: list[conformal.Threshold] = field(default_factory=list)  # by case
+    calibrated: frozenset[int] = frozenset()  # the sites that the guarantee is for
+    tallies: dict[int, NDArray[np.int64]] = field(default_factory=dict)  # by site: cases × TALLIED
+    correct: dict[int, int] = field(default_factory=dict)  # test nodes with the right top label
+    chosen: dict[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, NDArray[np.floating]] | None = None
+
+
+class Conductor:
+    """Leads one job; see :meth:`conversation`."""
+
+    def __init__(self, job: Job, schema: Schema, roster: Roster, checkpoint: Checkpoint) -> None:
+        self._job, self._schema, self._roster = job, schema, roster
+        self._checkpoint = checkpoint
+        self._features = len(schema.features)
+
+    def conversation(self) -> Conversation[dict[str, MethodOutcome]]:
+        """Everything from the prototypes to the last count, by method."""
+        outcomes = {}
+        for method in self._job.config.methods:
+            outcomes[method] = yield from self._method(recipe_of(method))
+        return outcomes
+
+    def _method(self, recipe: Recipe) -> Conversation[MethodOutcome]:
+        outcome, name = MethodOutcome(), str(recipe)
+        if recipe.base == "gen":
+            yield from self._generate(recipe, outcome)
+        training = plan(self._job.config, self._schema, recipe)
+        if training.average:
+            trained = yield from self._train(f"{name}/train", training)
+            outcome.weights = trained.weights
+            outcome.chosen["best_round"] = int(trained.best_round[0]) + 1
+            yield Conclusion(f"{name}/model", trained.weights)
+        else:
+            best = yield from self._alone(name, training.rounds, training.patience)
+            outcome.chosen["best_round"] = best + 1
+            yield Conclusion(f"{name}/best round", {"round": np.array(best)})
+        yield from self._calibrate(name, outcome)
+        yield from self._sets(name, outcome)
+        return outcome
+
+    def _train(self, phase: str, training: Any, models: int = 1) -> Conversation[Averaged]:
+        return fedavg(
+            phase,
+            training,
+            self._features,
+            self._roster.census,
+            self._checkpoint,
+            models=models,
+            average=self._job.average,
+        )
+
+    def _generate(self, recipe: Recipe, outcome: MethodOutcome) -> Conversation[None]:
+        """Gen's steps up to the choice of M and p (see :mod:`fedcover.neighbors.gen`)."""
+        name, gen = str(recipe), self._job.config.gen
+        check, most = checks.prototypes(gen.prototypes, self._features)
+        sent = yield from self._once(
+            f"{name}/prototypes",
+            lambda: self._gather(Request(f"{name}/prototypes", "prototypes", 0, {}, check, most)),
+        )
+        yield Conclusion(f"{name}/prototypes", sent)
+        linker = yield from self._train(f"{name}/links", gen.link_plan)
+        yield Conclusion(f"{name}/linker", linker.weights)
+        cells = self._cells(sent)
+        yield Conclusion(f"{name}/cells", {"cells": np.array(cells)})
+        chosen = 0
+        if len(cells) > 1:
+            full = plan(self._job.config, self._schema, recipe)
+            short = replace(full, rounds=min(gen.screening, full.rounds), batch_size=None)
+            screened = yield from self._train(f"{name}/choice", short, len(cells))
+            places = (screened.best_round, np.arange(len(cells)))
+            losses = np.nan_to_num(screened.history[places], nan=np.inf)
+            chosen = int(np.argmin(losses))
+        outcome.chosen |= {"prototypes": int(cells[chosen][0]), "share": cells[chosen][1]}
+        yield Conclusion(f"{name}/cell", {"cell": np.array([chosen])})
+
+    def _gather(self, request: Request) -> Conversation[dict[str, NDArray[Any]]]:
+        """The sites' prototypes, and whose each row is, for every M."""
+        replies = yield request
+        sites = sorted(replies)
+        gathered: dict[str, NDArray[Any]] = {}
+        for m in self._job.config.gen.prototypes:
+            rows = [replies[site][str(m)] for site in sites]
+            gathered[f"rows.{m}"] = np.concatenate(rows)
+            gathered[f"owner.{m}"] = np.repeat(np.array(sites), [len(row) for row in rows])
+        return gathered
+
+    def _cells(self, sent: Message) -> list[tuple[int, float]]:
+        """The grid of M and p without those cells that give the same graphs as an earlier one.
+
+        Prototypes of a smaller M are unions of the larger one's: as many are the same ones.
+        """
+        gen, seen, kept = self._job.config.gen, set(), []
+        nodes = self._roster.of("nodes")
+        for m, share in product(gen.prototypes, gen.shares):
+            owner = sent[f"owner.{m}"]
+            key = tuple(
+                (
+                    int(count := (owner != site).sum()),
+                    max(round(share * count), 1)
+                    if gen.linking == "node"
+                    else round(share * nodes[site] * count),
+                )
+                for site in sorted(nodes)
+            )
+            if key not in seen:
+                seen.add(key)
+                kept.append((m, share))
+        return kept
+
+    def _alone(self, name: str, rounds: int, patience: int | None) -> Conversation[int]:
+        """Loc: the sites train by themselves, and the pooled loss chooses one round for all."""
+        check = checks.Arrays({"loss": (np.float64, (rounds,))})
+
+        def ask() -> Conversation[dict[str, NDArray[Any]]]:
+            replies = yield Request(f"{name}/alone", "alone", 0, {}, check, check.nbytes)
+            count = sum(self._roster.of("valid")[site] for site in replies)
+            total = sum((reply["loss"] for reply in replies.values()), np.zeros(rounds))
+            return {"loss": total / count if count else np.full(rounds, np.nan)}
+
+        losses = (yield from self._once(f"{name}/alone", ask))["loss"]
+        if not any(self._roster.of("valid").values()):
+            return rounds - 1
+        best, lowest = -1, np.inf
+        for round_, loss in enumerate(losses):
+            if loss < lowest:
+                best, lowest = round_, loss
+            if patience is not None and round_ - best >= patience:
+                break
+        if best < 0:
+            raise diverged()
+        return best
+
+    def _calibrate(self, name: str, outcome: MethodOutcome) -> Conversation[None]:
+        """Temperature, RAPS's constants and thresholds, of the sites that are there for all."""
+        config, present = self._job.config, self._roster.numbers
+        temperature = 1.0
+        if config.temperature != "none":
+            server = WAYS[config.temperature][0]
+            temperature, present = yield from self._agreed(
+                f"{name}/temperature", server, _finite, present
+            )
+        outcome.chosen["temperature"] = temperature
+        yield Conclusion(f"{name}/temperature", {"temperature": np.array(temperature)})
+        if "raps" in config.scores:
+            raps, present = yield from self._agreed(
+                f"{name}/raps", conformal.raps_server, _counts, present
+            )
+            outcome.chosen["raps"] = raps._asdict()
+            yield Conclusion(f"{name}/raps", {"constants": np.array(raps, np.float64)})
+        check = CalibrationCheck(self._job.cases, self._roster.of("calib"))
+        outcome.thresholds, outcome.calibrated = yield from self._agreed(
+            f"{name}/quantile", self._thresholds, check, present, check.begin
+        )
+
+    def _thresholds(self) -> Server[list[conformal.Threshold]]:
+        return side_by_side(
+            [conformal.server_of(rule, alpha) for _, rule, alpha in self._job.cases]
+        )
+
+    def _agreed(
+        self,
+        phase: str,
+        server: Callable[[], Server[Result]],
+        check: Check,
+        present: frozenset[int],
+        begin: Callable[[Message], None] | None = None,
+    ) -> Conversation[tuple[Result, frozenset[int]]]:
+        """A talk whose sites must be the same in all its rounds.
+
+        If one is lost on the way, the talk begins again without it. ``begin`` is told each query.
+        """
+        for attempt in range(len(present)):
+            talk, replies = server(), None
+            try:
+                for round_ in range(_ROUNDS):
+                    query = next(talk) if replies is None else talk.send(replies)
+                    if begin is not None:
+                        begin(query)
+                    place = attempt * _ROUNDS + round_
+                    found = yield Request(
+                        phase, phase.rpartition("/")[2], place, query, check, _TALK_BYTES, present
+                    )
+                    if present - found.keys():
+                        present = frozenset(found)
+                        break
+                    replies = [found[site] for site in sorted(found)]
+            except StopIteration as stop:
+                return stop.value, present
+        raise AssertionError("the conversation's driver lets no round pass without a site")
+
+    def _sets(self, name: str, outcome: MethodOutcome) -> Conversation[None]:
+        """The sites make their sets and keep them; their counts come back."""
+        q_hats = np.array([threshold.q_hat for threshold in outcome.thresholds])
+        tests, labels = self._roster.of("test"), len(self._schema.labels)
+        arrays = checks.Arrays(
+            {
+                "tally": (np.int64, (len(q_hats), len(TALLIED))),
+                "correct": (np.int64, ()),
+            }
+        )
+
+        def check(site: int, reply: Message) -> str:
+            tally = reply["tally"]
+            upper = np.array([1, 1, labels, 1, 1]) * tests[site]
+            if (tally[:, 0] != tests[site]).any():
+                return f"counts {tally[0, 0]} test nodes, but has {tests[site]}"
+            if (tally < 0).any() or (tally > upper).any() or not 0 <= reply["correct"] <= upper[0]:
+                return "has a count that cannot be"
+            return ""
+
+        def ask() -> Conversation[dict[str, NDArray[Any]]]:
+            replies: Replies = yield Request(
+                f"{name}/sets",
+                "sets",
+                0,
+                {"q_hat": q_hats},
+                checks.both(arrays, check),
+                arrays.nbytes,
+                outcome.calibrated,
+            )
+            sites = sorted(replies)
+            return {
+                "sites": np.array(sites),
+                "tally": np.stack([replies[site]["tally"] for site in sites]),
+                "correct": np.array([int(replies[site]["correct"]) for site in sites]),
+            }
+
+        found = yield from self._once(f"{name}/sets", ask)
+        sites = found["sites"].tolist()
+        outcome.tallies = dict(zip(sites, found["tally"], strict=True))
+        outcome.correct = dict(zip(sites, found["correct"].tolist(), strict=True))
+
+    def _once(
+        self, phase: str, ask: Callable[[], Conversation[dict[str, NDArray[Any]]]]
+    ) -> Conversation[dict[str, NDArray[Any]]]:
+        """What was asked before is read from the checkpoint."""
+        found = self._checkpoint.read(phase)
+        if found is None:
+            found = yield from ask()
+            self._checkpoint.write(phase, found)
+        return found
+
+
+_ROUNDS = 256  # more than any talk has
+_TALK_BYTES = 1 << 22  # more than a reply in any talk has
+
+
+def _finite(_site: int, reply: Message) -> str:
+    wrong = [name for name, array in reply.items() if checks.not_finite(array)]
+    return f"has a value in {wrong[0]!r} that is not finite" if wrong else ""
+
+
+def _counts(_site: int, reply: Message) -> str:
+    wrong = [name for name, array in reply.items() if array.dtype.kind != "i" or (array < 0).any()]
+    return f"has {wrong[0]!r}, which are not counts" if wrong else ""
