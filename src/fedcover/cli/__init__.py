@@ -10,7 +10,7 @@ import typer
 from click import ClickException
 
 from fedcover import __version__
-from fedcover.cli import data, paper, run
+from fedcover.cli import data, federation, paper, run, site
 from fedcover.cli.options import help_if_alone
 from fedcover.errors import FedcoverError
 
@@ -26,6 +26,10 @@ app.command()(run.run)
 app.command()(paper.paper)
 app.command()(run.report)
 app.add_typer(data.app, name="data")
+app.command()(site.partition)
+app.add_typer(site.app, name="site")
+app.add_typer(federation.app, name="federation")
+app.add_typer(federation.ledger_app, name="ledger")
 
 
 def main() -> None:

@@ -81,6 +81,20 @@ def ledger_frame(method: str, repetition: Repetition, ledger: Ledger) -> pl.Data
     return pl.DataFrame(rows, schema=LEDGER, orient="row")
 
 
+SETS: dict[str, Any] = {
+    "method": pl.String,
+    "score": pl.String,
+    "quantile": pl.String,
+    "alpha": pl.Float64,
+    "seed": pl.Int64,
+    "node": pl.String,
+    "client": pl.String,
+    "label": pl.String,
+    "set": pl.List(pl.String),
+    "size": pl.Int64,
+    "covered": pl.Boolean,
+}
+
 SCORES: dict[str, Any] = {
     "method": pl.String,
     "score": pl.String,

@@ -23,6 +23,7 @@ FILES = (
     "groups.csv",
     "sets.parquet",
     "ledger.parquet",
+    "ledger.jsonl",  # of a federation over a network
     *(f"{name}.parquet" for name in DRAWING),
     MARK,
     PAGE,
@@ -94,11 +95,12 @@ def write_run(
     info: dict[str, Any],
     drawing: Mapping[str, pl.DataFrame] | None = None,
     finish: Callable[[Path], object] | None = None,
+    copies: Mapping[str, Path] | None = None,
 ) -> Path:
     """Write all files beside the folder, then put them in its place.
 
     ``drawing`` holds the tables named in ``DRAWING``; ``finish`` is called with the folder when all
-    tables are in it, to write what is made of them.
+    tables are in it, to write what is made of them. ``copies`` are further files, by name.
 
     An earlier run is moved out of the way, not deleted, until the new one stands: whatever goes
     wrong, or whenever the user interrupts, one of the two is there whole.
@@ -118,6 +120,8 @@ def write_run(
         ledger.write_parquet(fresh / "ledger.parquet")
         for name, table in (drawing or {}).items():
             table.write_parquet(fresh / f"{name}.parquet")
+        for name, source in (copies or {}).items():
+            shutil.copyfile(source, fresh / name)
         (fresh / MARK).write_text(json.dumps(_plain(info), indent=2) + "\n")
         if finish:
             finish(fresh)

@@ -1,0 +1,116 @@
+"""``fedcover federation``: keys, and one to try; ``fedcover ledger``: what was sent."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcover.cli.options import Data, Quiet, help_if_alone, number, words
+from fedcover.errors import DataError, UsageError
+
+app = typer.Typer(
+    help="A federation over a network, on Flower: keys, app, try.",
+    callback=help_if_alone,
+    invoke_without_command=True,
+)
+ledger_app = typer.Typer(
+    help="What left a site, and what reached it: show.",
+    callback=help_if_alone,
+    invoke_without_command=True,
+)
+
+
+@app.command("keys")
+def keys(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them.")],
+    hosts: Annotated[
+        str, typer.Option(help="Names or addresses of the coordinator, separated by commas.")
+    ],
+    sites: Annotated[
+        str | None, typer.Option(help="Sites to make key pairs for, separated by commas.")
+    ] = None,
+) -> None:
+    """Make an authority, the coordinator's certificate, and key pairs for sites.
+
+    Example: fedcover federation keys keys --hosts coordinator.example.org --sites a,b,c
+    """
+    from fedcover.flower.keys import CA, make_certificates, make_site_key
+
+    if (folder / CA).exists():
+        raise UsageError(f"{folder} already holds {CA}; choose another folder.")
+    make_certificates(folder, words("hosts", hosts) or ())
+    print(f"{folder}: ca.crt for all sites; server.pem and server.key for the coordinator alone")
+    for name in words("sites", sites) or ():
+        public = make_site_key(folder / name)
+        print(f"{folder / name} for the site {name} alone; {public} to register it")
+
+
+@app.command("app")
+def app_folder() -> None:
+    """Print the folder of the Flower app, for ``flwr run``."""
+    from fedcover.flower.local import APP
+
+    print(APP)
+
+
+@app.command("try")
+def try_out(
+    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A name or a path.")] = "cora",
+    clients: Annotated[int, number("K", "Number of sites.")] = 3,
+    methods: Annotated[str, typer.Option(help="Of loc, fed, gen; +prox, +prior.")] = "gen",
+    rounds: Annotated[int | None, number("R", "Rounds of averaging.")] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Run folder.")] = Path("runs/federation"),
+    data: Data = None,
+    quiet: Quiet = False,
+) -> None:
+    """Start a whole federation on this machine, run a job over it, and stop everything.
+
+    A SuperLink and K SuperNodes are separate processes with TLS and authentication; every site
+    keeps its sets. Example: fedcover federation try cora --clients 3
+    """
+    from fedcover.cli.tables import show_federation
+    from fedcover.display import console
+    from fedcover.flower.trial import trial
+
+    finished = trial(graph, clients, methods, rounds, out, data=data, say=None if quiet else _say)
+    if not quiet:
+        show_federation(console(), finished)
+        print(f"\n{finished}: report.html, results.csv, groups.csv, ledger.jsonl, run.json")
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+@ledger_app.command("show")
+def show(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A ledger.jsonl, or a folder that holds one.")
+    ],
+    direction: Annotated[
+        str | None, typer.Option(help="up (left the site) or down (reached it).")
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
+) -> None:
+    """Sum up a ledger: every kind of array that travelled, how often, and how many bytes.
+
+    Example: fedcover ledger show hospital-a --direction up
+    """
+    from fedcover.cli.tables import show_ledger
+    from fedcover.display import console
+    from fedcover.parties import journal
+
+    if direction not in (None, "up", "down"):
+        raise UsageError(f"direction is {direction!r}; it must be up or down.")
+    file = path / journal.FILE if path.is_dir() else path
+    if not file.is_file():
+        raise DataError(f"{file} does not exist; a site writes it when it takes part in a job.")
+    rows = [
+        row
+        for row in journal.read(file)
+        if direction in (None, row["direction"]) and job in (None, row["job"])
+    ]
+    show_ledger(console(), journal.totals(rows))

@@ -1,0 +1,143 @@
+"""``fedcover site`` and ``fedcover partition``: a party's folder, and its part in a federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcover.cli.options import Data, help_if_alone, number
+from fedcover.errors import DataError, UsageError
+
+app = typer.Typer(
+    help="A party's side of a federation: init, run.",
+    callback=help_if_alone,
+    invoke_without_command=True,
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with nodes and edges.")]
+
+
+@app.command("init")
+def init(
+    folder: Folder,
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What the parties agreed on (default: make it)."),
+    ] = None,
+) -> None:
+    """Check a party's folder, and that it has the agreed schema; without one, make it.
+
+    Example: fedcover site init hospital-a --schema schema.json
+    """
+    from fedcover.files import write_whole
+    from fedcover.graphs.readers import read_folder, read_schema_of
+    from fedcover.graphs.schema import read_schema
+    from fedcover.graphs.sites import SCHEMA_FILE
+
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder.")
+    agreed = read_schema(schema) if schema else read_schema_of(folder)
+    graph = read_folder(folder, agreed)
+    target = folder / SCHEMA_FILE
+    if target.exists() and read_schema(target) != agreed:
+        raise UsageError(
+            f"{target} is another schema than {schema or 'that of the nodes'}; delete it to agree "
+            "on a new one."
+        )
+    write_whole(target, f"{agreed.to_json()}\n".encode())
+    edges = graph.edge_index.shape[1] // 2
+    print(
+        f"{folder}: {graph.num_nodes} nodes, {edges} edges, {len(agreed.features)} features, "
+        f"{len(agreed.labels)} labels\nschema: {target}\nfingerprint: {agreed.fingerprint}"
+    )
+
+
+@app.command("run")
+def run(
+    folder: Folder,
+    superlink: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the coordinator is.")
+    ] = "127.0.0.1:8000",
+    root_certificates: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The authority that signed its certificate."),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The site's private key.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The site's name (default: DIR's).")] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="For ledger, sets and memory (default: DIR)."),
+    ] = None,
+    port: Annotated[
+        int | None, number("N", "A free port on this host, for the process itself.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Without TLS; for trying on one machine alone.")
+    ] = False,
+) -> None:
+    """Take part in a federation, until stopped: wait for orders, answer them.
+
+    Example: fedcover site run hospital-a --superlink coordinator:8000 --key site.key
+    --root-certificates ca.crt
+    """
+    from fedcover.graphs.readers import read_schema_of
+
+    try:
+        from fedcover.flower.local import free_port
+        from fedcover.flower.node import run_node
+    except ImportError as error:
+        raise UsageError(
+            "fedcover site run needs Flower: pip install 'fedcover[flower]'."
+        ) from error
+    if insecure == (root_certificates is not None):
+        raise UsageError("Give --root-certificates, or --insecure for trying on one machine.")
+    for option, file in (("root-certificates", root_certificates), ("key", key)):
+        if file is not None and not file.is_file():
+            raise DataError(f"--{option} names {file}, which is not a file.")
+    read_schema_of(folder)
+    settings = {"site": folder.resolve(), "work": (work or folder).resolve(), "name": name or ""}
+    arguments = ["--superlink", superlink]
+    arguments += ["--insecure"] if insecure else ["--root-certificates", str(root_certificates)]
+    if key is not None:
+        arguments += ["--auth-supernode-private-key", str(key)]
+    spelt = " ".join(f'{k}="{v}"' for k, v in settings.items())
+    run_node([*arguments, "--node-config", spelt], port or free_port())
+
+
+def partition(
+    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path.")],
+    clients: Annotated[int, number("K", "Number of sites.")] = 3,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to (default: GRAPH-K-sites).")
+    ] = None,
+    method: Annotated[
+        str, typer.Option("--partition", help="metis, louvain, random or given.")
+    ] = "metis",
+    seed: Annotated[int, number("N", "Of the partition and of the split.")] = 0,
+    data: Data = None,
+) -> None:
+    """Cut a graph into folders of sites, to try a federation with.
+
+    Example: fedcover partition cora --clients 3 --out sites
+    """
+    from fedcover.experiment import Config
+    from fedcover.experiment.run import prepare
+    from fedcover.graphs import load
+    from fedcover.graphs.check import check_graph
+    from fedcover.graphs.sites import site_folders, write_sites
+
+    config = Config(clients=None if method == "given" else clients, partition=method)
+    loaded = check_graph(load(graph, data))
+    cut = prepare(loaded, config, seed)
+    folder = out or Path(f"{loaded.name}-{cut.partition.clients}-sites")
+    schema = write_sites(folder, loaded, cut.partition, cut.roles)
+    lost = cut.partition.cut_edges.shape[1] // 2
+    names = ", ".join(site.name for site in site_folders(folder))
+    print(
+        f"{folder}: {names}; {lost} edges between them are in none of the folders\n"
+        f"fingerprint: {schema.fingerprint}"
+    )

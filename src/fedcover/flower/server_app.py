@@ -1,0 +1,37 @@
+"""The ServerApp: one job, with settings from ``--run-config``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedcover.errors import FedcoverError
+from fedcover.flower.settings import order_from
+from fedcover.flower.transport import FlowerTransport
+from fedcover.parties.coordinate import coordinate
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Lead the job; the run folder is where ``out`` says."""
+    speak()
+    try:
+        coordinate(order_from(context.run_config), FlowerTransport(grid))
+    except FedcoverError as error:
+        logging.getLogger("fedcover").error("failed: %s", error)
+        raise
+
+
+def speak() -> None:
+    """What fedcover has to say goes to standard error, where Flower picks it up."""
+    logger = logging.getLogger("fedcover")
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("fedcover: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)

@@ -1,0 +1,107 @@
+"""One command to see it work: a federation of processes on this machine (``make federation``)."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedcover.errors import DataError, UsageError
+from fedcover.experiment.config import Config
+from fedcover.experiment.run import prepare
+from fedcover.experiment.store import check_target
+from fedcover.flower.local import LocalFederation
+from fedcover.graphs import load
+from fedcover.graphs.check import check_graph
+from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
+
+JOIN = 120.0  # seconds until every site must be there
+LIMIT = 3600.0  # seconds until the whole job must be done
+MARKS = {"sites": SCHEMA_FILE, "processes": "superlink.log"}  # what only a trial's folder holds
+
+
+def trial(
+    graph: str,
+    clients: int,
+    methods: str,
+    rounds: int | None,
+    out: Path,
+    *,
+    data: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Path:
+    """Cut the graph into sites, start everything, run the job, stop everything.
+
+    ``OUT-sites`` holds the parties' folders, with their sets and ledgers; ``OUT-processes`` the
+    logs, the certificates and the keys.
+    """
+    tell = say or (lambda _sentence: None)
+    check_target(out)
+    out = out.resolve()
+    places = {kind: out.with_name(f"{out.name}-{kind}") for kind in MARKS}
+    for kind, place in places.items():
+        _clear(place, MARKS[kind])
+    loaded = check_graph(load(graph, data))
+    cut = prepare(loaded, Config(clients=clients), 0)
+    schema = write_sites(places["sites"], loaded, cut.partition, cut.roles)
+    folders = site_folders(places["sites"])
+    tell(f"{places['sites']}: {', '.join(f.name for f in folders)}")
+    settings: dict[str, Any] = {
+        "schema": places["sites"] / SCHEMA_FILE,
+        "out": out,
+        "sites": clients,
+        "least": max(clients - 1, 1),
+        "join": JOIN,
+        "methods": methods,
+        "unit-features": schema.binary,
+    }
+    if rounds is not None:
+        settings["rounds"] = rounds
+    before = _stamp(out)
+    with LocalFederation(places["processes"], folders) as federation:
+        federation.start_superlink()
+        tell(f"SuperLink on port {federation.port}, with TLS; only registered sites may connect")
+        for folder in folders:
+            federation.register(folder)
+            federation.start_site(folder)
+        tell(f"{len(folders)} SuperNodes started, each with a key of its own")
+        federation.start_job(settings)
+        _follow(federation, out, before, tell)
+    tell("all processes are stopped")
+    return out
+
+
+def _clear(place: Path, mark: str) -> None:
+    """Delete what an earlier trial left, and nothing else."""
+    if place.exists() and any(place.iterdir()) and not (place / mark).exists():
+        raise UsageError(f"{place} exists and is not of an earlier trial; choose another --out.")
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _stamp(out: Path) -> float:
+    mark = out / "run.json"
+    return mark.stat().st_mtime if mark.exists() else 0.0
+
+
+def _follow(
+    federation: LocalFederation, out: Path, before: float, tell: Callable[[str], None]
+) -> None:
+    """Say what the coordinator says, until the run folder stands or the job has failed."""
+    log, told, end = federation.folder / "superlink.log", 0, time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        lines = log.read_text(errors="replace").splitlines()
+        for line in lines[told:]:
+            _, found, sentence = line.partition("fedcover: ")
+            if found:
+                tell(sentence)
+            if "fedcover: failed: " in line:
+                raise DataError(sentence.removeprefix("failed: "))
+        told = len(lines)
+        if _stamp(out) > before:
+            return
+        if federation.processes["superlink"].poll() is not None:
+            raise DataError(f"the SuperLink has stopped; its log is {log}.")
+        time.sleep(0.2)
+    raise DataError(f"the job was not done after {LIMIT:.0f} s; its log is {log}.")

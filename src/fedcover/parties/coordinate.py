@@ -1,0 +1,58 @@
+"""A coordinator's whole job: lead it, go on after a crash, write the run folder."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from logging import getLogger
+from pathlib import Path
+
+from fedcover.experiment.store import check_target
+from fedcover.graphs.schema import Schema
+from fedcover.parties.checkpoint import Checkpoint
+from fedcover.parties.drive import Driver, OnRound, Transport
+from fedcover.parties.job import Job
+from fedcover.parties.journal import FILE, Journal
+from fedcover.parties.outcome import write_outcome
+
+_log = getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What is to be done, and where the run folder goes."""
+
+    job: Job
+    schema: Schema
+    out: Path
+
+    @property
+    def beside(self) -> Path:
+        """What a coordinator that is started again needs; gone when the run folder stands."""
+        return self.out.parent / f"{self.out.name}.job"
+
+
+def coordinate(
+    assignment: Assignment, transport: Transport, on_round: OnRound | None = None
+) -> Path:
+    """Lead the job over this transport; the run folder that it wrote."""
+    job, schema, out = assignment.job, assignment.schema, assignment.out
+    check_target(out)
+    ledger = assignment.beside / FILE
+    driver = Driver(
+        job,
+        schema,
+        transport,
+        Checkpoint(assignment.beside),
+        Journal(ledger),
+        on_round or _say,
+    )
+    outcomes = driver.run()
+    write_outcome(out, job, schema, driver.roster, outcomes, driver.record, ledger)
+    shutil.rmtree(assignment.beside, ignore_errors=True)
+    _log.info("%s is written", out)
+    return out
+
+
+def _say(phase: str, round_: int, answered: int, sites: int) -> None:
+    _log.info("%s, round %d: %d of %d sites", phase, round_, answered, sites)
