@@ -8,8 +8,9 @@ begins again with the same checkpoint asks for nothing that it knows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -33,7 +34,8 @@ from fedcover.parties.messages import (
     Conversation,
     Replies,
     Request,
-    Result,
+    text,
+    words,
 )
 
 COUNTED = ("nodes", "train", "valid", "calib", "test")
@@ -203,24 +205,25 @@ class Conductor:
     def _calibrate(self, name: str, outcome: MethodOutcome) -> Conversation[None]:
         """Temperature, RAPS's constants and thresholds, of the sites that are there for all."""
         config, present = self._job.config, self._roster.numbers
-        temperature = 1.0
+        temperature = np.array(1.0)
         if config.temperature != "none":
             server = WAYS[config.temperature][0]
             temperature, present = yield from self._agreed(
-                f"{name}/temperature", server, _finite, present
+                f"{name}/temperature", server, np.array, _finite, present
             )
-        outcome.chosen["temperature"] = temperature
-        yield Conclusion(f"{name}/temperature", {"temperature": np.array(temperature)})
+        outcome.chosen["temperature"] = float(temperature)
+        yield Conclusion(f"{name}/temperature", {"temperature": temperature})
         if "raps" in config.scores:
             raps, present = yield from self._agreed(
-                f"{name}/raps", conformal.raps_server, _counts, present
+                f"{name}/raps", conformal.raps_server, np.array, _counts, present
             )
-            outcome.chosen["raps"] = raps._asdict()
-            yield Conclusion(f"{name}/raps", {"constants": np.array(raps, np.float64)})
+            outcome.chosen["raps"] = dict(zip(("nu", "k_reg"), raps.tolist(), strict=True))
+            yield Conclusion(f"{name}/raps", {"constants": raps})
         check = CalibrationCheck(self._job.cases, self._roster.of("calib"))
-        outcome.thresholds, outcome.calibrated = yield from self._agreed(
-            f"{name}/quantile", self._thresholds, check, present, check.begin
+        table, outcome.calibrated = yield from self._agreed(
+            f"{name}/quantile", self._thresholds, _table, check, present, check.begin
         )
+        outcome.thresholds = [conformal.Threshold(*row) for row in json.loads(words(table))]
 
     def _thresholds(self) -> Server[list[conformal.Threshold]]:
         return side_by_side(
@@ -230,33 +233,45 @@ class Conductor:
     def _agreed(
         self,
         phase: str,
-        server: Callable[[], Server[Result]],
+        server: Callable[[], Server[Any]],
+        as_array: Callable[[Any], NDArray[Any]],
         check: Check,
         present: frozenset[int],
         begin: Callable[[Message], None] | None = None,
-    ) -> Conversation[tuple[Result, frozenset[int]]]:
-        """A talk whose sites must be the same in all its rounds.
+    ) -> Conversation[tuple[NDArray[Any], frozenset[int]]]:
+        """What a talk came to, and between whom: its sites are the same in all its rounds.
 
         If one is lost on the way, the talk begins again without it. ``begin`` is told each query.
         """
-        for attempt in range(len(present)):
-            talk, replies = server(), None
-            try:
-                for round_ in range(_ROUNDS):
-                    query = next(talk) if replies is None else talk.send(replies)
-                    if begin is not None:
-                        begin(query)
-                    place = attempt * _ROUNDS + round_
-                    found = yield Request(
-                        phase, phase.rpartition("/")[2], place, query, check, _TALK_BYTES, present
-                    )
-                    if present - found.keys():
-                        present = frozenset(found)
-                        break
-                    replies = [found[site] for site in sorted(found)]
-            except StopIteration as stop:
-                return stop.value, present
-        raise AssertionError("the conversation's driver lets no round pass without a site")
+
+        def ask() -> Conversation[dict[str, NDArray[Any]]]:
+            there = present
+            for attempt in range(len(present)):
+                talk, replies = server(), None
+                try:
+                    for round_ in range(_ROUNDS):
+                        query = next(talk) if replies is None else talk.send(replies)
+                        if begin is not None:
+                            begin(query)
+                        found = yield Request(
+                            phase,
+                            phase.rpartition("/")[2],
+                            attempt * _ROUNDS + round_,
+                            query,
+                            check,
+                            _TALK_BYTES,
+                            there,
+                        )
+                        if there - found.keys():
+                            there = frozenset(found)
+                            break
+                        replies = [found[site] for site in sorted(found)]
+                except StopIteration as stop:
+                    return {"value": as_array(stop.value), "sites": np.array(sorted(there))}
+            raise AssertionError("the conversation's driver lets no round pass without a site")
+
+        found = yield from self._once(phase, ask)
+        return found["value"], frozenset(found["sites"].tolist())
 
     def _sets(self, name: str, outcome: MethodOutcome) -> Conversation[None]:
         """The sites make their sets and keep them; their counts come back."""
@@ -309,6 +324,10 @@ class Conductor:
             found = yield from ask()
             self._checkpoint.write(phase, found)
         return found
+
+
+def _table(thresholds: list[conformal.Threshold]) -> NDArray[np.uint8]:
+    return text(json.dumps([list(astuple(threshold)) for threshold in thresholds]))
 
 
 _ROUNDS = 256  # more than any talk has

@@ -128,7 +128,7 @@ class Driver:
         )
 
     def _unfit(self, name: str, reply: Message, nonce: NDArray[np.uint8]) -> str:
-        if set(reply) != {"proof", "name", "counts"}:
+        if set(reply) != {"proof", "counts"}:
             return "it does not say hello as it should."
         if not np.array_equal(reply["proof"], proof.of(self._schema, nonce, name)):
             return "its schema is not the agreed one."

@@ -69,11 +69,13 @@ class _Progress:
     best_round: NDArray[np.int64]
     best_loss: NDArray[np.float64]
     history: NDArray[np.float64]
+    done: bool = False  # whether the last average has been judged, too
 
     def to_message(self) -> dict[str, NDArray[Any]]:
         """As arrays."""
         return {
             "round": np.array(self.round),
+            "done": np.array(self.done),
             "best_round": self.best_round,
             "best_loss": self.best_loss,
             "history": self.history,
@@ -95,6 +97,7 @@ class _Progress:
             arrays["best_round"],
             arrays["best_loss"],
             arrays["history"],
+            bool(arrays["done"]),
         )
 
     def judged(
@@ -141,21 +144,22 @@ def fedavg(
     check, most = _expected(plan, features, models)
     at = checkpoint.read(phase)
     now = _Progress.from_message(at) if at else _beginning(models)
-    while now.round < plan.rounds and not now.ended(plan.patience):
+    while not now.done and now.round < plan.rounds:
         replies = yield Request(phase, "fit", now.round, now.weights, check, most)
         if now.round > 0:
             now = now.judged(_pooled(replies, census, models), validated, plan.patience)
             if now.ended(plan.patience):
+                now = replace(now, done=True)
                 break
         now = replace(now, round=now.round + 1, weights=_mean(replies, plan, census, average))
         checkpoint.write(phase, now.to_message())
-    if not now.ended(plan.patience):
+    if not now.done:
         losses = np.full(models, np.nan)
         if validated:
             check = Arrays({"loss": (np.float64, (models,))})
             replies = yield Request(phase, "loss", now.round, now.weights, check, check.nbytes)
             losses = _pooled(replies, census, models)
-        now = now.judged(losses, validated, plan.patience)
+        now = replace(now.judged(losses, validated, plan.patience), done=True)
     if (now.best_round < 0).any():
         raise diverged()
     checkpoint.write(phase, now.to_message())

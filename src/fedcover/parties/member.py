@@ -58,8 +58,8 @@ class Member:
         """Do what is asked, and say so; what cannot be done is said in a sentence."""
         try:
             content = self._answer(order)
-        except FedcoverError as error:
-            return Reply.to(order, problem=str(error))
+        except FedcoverError as error:  # where the folder lies is nobody's business
+            return Reply.to(order, problem=str(error).replace(f"{self._data}/", ""))
         except OSError as error:  # a full disk, a folder that may not be written
             place = f"{error.filename}: " if error.filename else ""
             return Reply.to(order, problem=f"{place}{error.strerror or error}.")
@@ -99,7 +99,6 @@ class Part:
         self._outputs: tuple[str, NDArray[np.float32]] | None = None
         self._received: tuple[str, dict[int, Received]] | None = None
         self._verbs: dict[str, Callable[[Order], Message]] = {
-            "hello": self._hello,
             "prototypes": self._prototypes,
             "fit": self._fit,
             "loss": self._loss,
@@ -112,6 +111,8 @@ class Part:
 
     def answer(self, order: Order) -> Message:
         """The reply's arrays."""
+        if order.verb == "hello":  # it may be said again in the middle of a job
+            return self._hello(order)
         if order.verb not in self._verbs:
             raise UsageError(f"{order.verb!r} is nothing that a site can do.")
         for name, content in order.conclusions.items():
@@ -163,19 +164,16 @@ class Part:
 
     def _hello(self, order: Order) -> Message:
         self._memory.write("hello", order.query)
-        self.__dict__.pop("_site", None)  # read before the number was known
         least = self._config.gen.vae.min_cluster
         if least < MIN_CLUSTER:
             raise UsageError(
                 f"min_cluster is {least}; this site sends no prototype with fewer than "
                 f"{MIN_CLUSTER} nodes behind it."
             )
-        agreed = self._schema
-        site = self._site
-        del self._site
+        # How many nodes have which role does not depend on the number, which is not known yet.
+        site = read_site(self._data, self._schema, self._config, self._config.first_seed, 0)
         return {
-            "proof": proof.of(agreed, order.query["nonce"], self._name),
-            "name": text(self._name),
+            "proof": proof.of(self._schema, order.query["nonce"], self._name),
             "counts": np.array(list(site.counts.values())),
         }
 
