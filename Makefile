@@ -4,13 +4,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run test paper bench validity docs lint format clean
+.PHONY: run test federation test-federation paper bench validity docs lint format clean
 
 run: $(VENV)/.run
 	$(BIN)/fedcover run cora --clients 10 --methods loc,fed,gen,fed+prox+prior+mix,central --seeds 5
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+# A SuperLink and three SuperNodes on this machine, with TLS: Gen on Cora over real sockets.
+federation: $(VENV)/.dev
+	$(BIN)/fedcover federation try cora --clients 3 --methods gen
+
+# The long tests over real processes: kills at random moments, cut networks, ten sites.
+test-federation: $(VENV)/.dev
+	$(BIN)/python -m pytest -m federation -n 0 -s tests/flower
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

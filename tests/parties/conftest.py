@@ -1,4 +1,4 @@
-"""Three small parties: two-block features, three labels, twenty to forty nodes each."""
+"""Three small parties: eight features, three labels, twenty to forty nodes each."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ FEATURES, LABELS = 8, ("blue", "green", "red")
 def write_site(folder: Path, nodes: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     y = np.concatenate([np.arange(3), rng.integers(0, 3, nodes - 3)])
-    x = (rng.random((nodes, FEATURES)) < 0.15).astype(int)
+    x = (rng.random((nodes, FEATURES)) < 0.15).astype(float)
     x[np.arange(nodes), 2 * y] = 1
+    x[:, 6:] = rng.normal(size=(nodes, 2)).round(4)  # so that no two rows are the same
     folder.mkdir(parents=True)
     columns: dict[str, Any] = {
         "id": [f"{folder.name}-{i}" for i in range(nodes)],

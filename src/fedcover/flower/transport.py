@@ -7,7 +7,7 @@ short intervals that grow while nothing comes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from logging import getLogger
 
 from flwr.app import Message as FlowerMessage
@@ -18,6 +18,7 @@ from fedcover.flower.wire import order_message, reply_of
 from fedcover.parties.messages import Order, Reply
 
 SHORTEST, LONGEST = 0.02, 0.5  # seconds between two looks for replies
+NEWCOMERS = 1.0  # seconds between two looks for nodes that have come
 MOST = 1 << 30  # bytes of a reply that is unpacked at all
 
 _log = getLogger(__name__)
@@ -29,7 +30,7 @@ class FlowerTransport:
     def __init__(self, grid: Grid, most: int = MOST) -> None:
         self._grid, self._most = grid, most
         self._node: dict[str, int] = {}
-        self._open: dict[str, str] = {}  # messages without a reply yet, to their sites
+        self._open: dict[str, tuple[str, Order]] = {}  # sent messages without a reply yet
         self._hello: Order | None = None
         self._greeted: set[int] = set()
 
@@ -37,7 +38,7 @@ class FlowerTransport:
         """Say hello to every node that turns up, until enough sites have answered."""
         self._hello = order
         found: dict[str, Reply] = {}
-        for name, reply in self._pull(seconds, lambda: self._say_hello(seconds)):
+        for name, reply in self._pull(seconds):
             found[name] = reply
             if len(found) >= sites:
                 break
@@ -45,57 +46,60 @@ class FlowerTransport:
 
     def exchange(self, orders: Mapping[str, Order], seconds: float) -> Iterator[tuple[str, Reply]]:
         """Push all orders at once, then pull."""
-        messages = [
-            order_message(order, self._node[name], seconds) for name, order in orders.items()
-        ]
-        for name, pushed in zip(orders, self._grid.push_messages(messages), strict=False):
-            if pushed:
-                self._open[pushed] = name
-        yield from self._pull(seconds, lambda: self._say_hello(seconds))
+        known = {name: order for name, order in orders.items() if name in self._node}
+        self._push([(name, self._node[name], order) for name, order in known.items()], seconds)
+        yield from self._pull(seconds)
 
-    def _say_hello(self, seconds: float) -> None:
-        """A node that is new may be a site that has come back under another number."""
-        fresh = [node for node in self._grid.get_node_ids() if node not in self._greeted]
-        if not fresh or self._hello is None:
+    def _push(self, orders: Sequence[tuple[str, int, Order]], seconds: float) -> None:
+        messages = [order_message(order, node, seconds) for _, node, order in orders]
+        if not messages:
             return
-        messages = [order_message(self._hello, node, seconds) for node in fresh]
-        for node, pushed in zip(fresh, self._grid.push_messages(messages), strict=False):
-            if pushed:
-                self._open[pushed] = ""
-                self._greeted.add(node)
+        for (name, _, order), sent in zip(orders, self._grid.push_messages(messages), strict=True):
+            if sent:
+                self._open[sent] = (name, order)
 
-    def _pull(
-        self, seconds: float, now_and_then: Callable[[], None]
-    ) -> Iterator[tuple[str, Reply]]:
+    def _greet_newcomers(self, seconds: float) -> None:
+        """A node that is new may be a site that comes late, or back under another number."""
+        fresh = [node for node in self._grid.get_node_ids() if node not in self._greeted]
+        if fresh and self._hello is not None:
+            self._push([("", node, self._hello) for node in fresh], seconds)
+            self._greeted.update(fresh)
+
+    def _pull(self, seconds: float) -> Iterator[tuple[str, Reply]]:
         """Replies until the time is over; the receiver stops earlier by asking for no more."""
-        end, pause, looked = time.monotonic() + seconds, SHORTEST, 0.0
+        end, pause, looked = time.monotonic() + seconds, SHORTEST, -NEWCOMERS
         while time.monotonic() < end:
-            if time.monotonic() - looked > 1.0:
-                now_and_then()
+            if time.monotonic() - looked > NEWCOMERS:
+                self._greet_newcomers(seconds)
                 looked = time.monotonic()
             arrived = list(self._grid.pull_messages(list(self._open))) if self._open else []
-            pause = SHORTEST if arrived else min(pause * 1.5, LONGEST)
             for message in arrived:
                 named = self._read(message)
                 if named is not None:
                     yield named
-            if not arrived:
-                time.sleep(min(pause, max(end - time.monotonic(), 0)))
+            pause = SHORTEST if arrived else min(pause * 1.5, LONGEST)
+            time.sleep(min(pause, max(end - time.monotonic(), 0)))
 
     def _read(self, message: FlowerMessage) -> tuple[str, Reply] | None:
-        asked = self._open.pop(message.metadata.reply_to_message_id, None)
-        if asked is None:
+        asked, order = self._open.pop(message.metadata.reply_to_message_id, ("", None))
+        if order is None:
             return None
         try:
             name, reply = reply_of(message, self._most)
         except DataError as error:
-            _log.warning("a reply%s was of no use: %s", f" of {asked}" if asked else "", error)
-            return None
+            _log.warning("a reply of %s is of no use: %s", asked or "a newcomer", error)
+            return (asked, Reply.to(order, problem=f"{error}.")) if asked else None
         if asked and name != asked:
-            _log.warning("a reply to %s came under the name %s, and was dropped", asked, name)
+            return asked, Reply.to(order, problem=f"it answers under another name, {name}.")
+        if not asked and not self._bind(name, message.metadata.src_node_id):
             return None
-        if not asked:
-            self._node[name] = message.metadata.src_node_id
-            if self._hello is None or reply.place != self._hello.place:
-                return None
         return name, reply
+
+    def _bind(self, name: str, node: int) -> bool:
+        """A site keeps its name while its node is there: nobody else can speak for it."""
+        owner = self._node.get(name)
+        if owner is not None and owner != node and owner in set(self._grid.get_node_ids()):
+            _log.warning("a second node says that it is %s, and is not heard", name)
+            return False
+        self._node[name] = node
+        return True

@@ -73,6 +73,7 @@ class Driver:
         self._journal = journal or Journal()
         self._on_round = on_round
         self._id = ""
+        self._nonce: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
         self._conclusions: dict[str, Message] = {}
         self._delivered: dict[int, set[str]] = {}
         self._away: set[int] = set()
@@ -91,9 +92,11 @@ class Driver:
         return self._carry(conductor.conversation())
 
     def _greet(self) -> None:
-        """Who takes part: the sites that prove the schema. Numbers follow from their names."""
+        """Who takes part: the sites that prove the schema. Numbers follow from their names.
+
+        A job that goes on knows its sites, and can do without some of them for now.
+        """
         begun = self._checkpoint.read("job")
-        nonce = np.frombuffer(secrets.token_bytes(16), dtype=np.uint8)
         settings = text(settings_text(self._job.config))
         if begun is not None and not np.array_equal(begun["settings"], settings):
             raise DataError(
@@ -101,38 +104,40 @@ class Driver:
                 "it to begin anew."
             )
         self._id = words(begun["id"]) if begun is not None else secrets.token_hex(6)
-        query = {"settings": settings, "schema": text(self._schema.to_json()), "nonce": nonce}
+        self._nonce = np.frombuffer(secrets.token_bytes(16), dtype=np.uint8)
+        query = {"settings": settings, "schema": text(self._schema.to_json()), "nonce": self._nonce}
         order = Order(self._id, "", "hello", 0, 0, query)
-        wanted = self._job.sites if begun is None else len(json.loads(words(begun["names"])))
-        replies = self._transport.greet(order, wanted, self._job.join)
+        known = None if begun is None else json.loads(words(begun["sites"]))
+        wanted = self._job.sites if known is None else len(known)
         counts = {}
-        for name, reply in replies.items():
+        for name, reply in self._transport.greet(order, wanted, self._job.join).items():
             self._journal.record(self._id, name, "down", order.place, query)
             self._journal.record(self._id, name, "up", order.place, reply.content)
-            problem = reply.problem or self._unfit(name, reply.content, nonce)
+            problem = self._unfit(name, reply)
             if problem:
                 raise DataError(f"site {name} cannot take part: {problem}")
             counts[name] = dict(zip(COUNTED, reply.content["counts"].tolist(), strict=True))
-        names = sorted(counts) if begun is None else json.loads(words(begun["names"]))
-        missing = [name for name in names if name not in counts]
-        if len(counts) < wanted or missing:
+        if len(counts) < (wanted if known is None else self._job.least):
             raise DataError(
                 f"{len(counts)} of {wanted} sites came within {self._job.join:g} s "
                 f"({', '.join(sorted(counts)) or 'none'}); is every SuperNode running?"
             )
-        self.roster = Roster(tuple(names), {k: counts[name] for k, name in enumerate(names)})
+        known = known or dict(sorted(counts.items()))
+        self.roster = Roster(tuple(known), dict(enumerate(known.values())))
         self._delivered = {k: set() for k in self.roster.numbers}
+        self._away = {k for k, name in enumerate(known) if name not in counts}
         self._checkpoint.write(
-            "job",
-            {"id": text(self._id), "settings": settings, "names": text(json.dumps(names))},
+            "job", {"id": text(self._id), "settings": settings, "sites": text(json.dumps(known))}
         )
 
-    def _unfit(self, name: str, reply: Message, nonce: NDArray[np.uint8]) -> str:
-        if set(reply) != {"proof", "counts"}:
-            return "it does not say hello as it should."
-        if not np.array_equal(reply["proof"], proof.of(self._schema, nonce, name)):
+    def _unfit(self, name: str, reply: Reply) -> str:
+        """Why a site that said hello cannot take part."""
+        content = reply.content
+        if reply.problem or set(content) != {"proof", "counts"}:
+            return reply.problem or "it does not say hello as it should."
+        if not np.array_equal(content["proof"], proof.of(self._schema, self._nonce, name)):
             return "its schema is not the agreed one."
-        counts = reply["counts"]
+        counts = content["counts"]
         if counts.shape != (len(COUNTED),) or counts.dtype.kind != "i" or (counts < 0).any():
             return "its numbers of nodes are not counts."
         if counts[0] != counts[1:].sum():
@@ -163,11 +168,13 @@ class Driver:
         replies: Replies = {}
         refused: set[int] = set()
         for name, order in orders.items():
-            self._journal.record(self._id, name, "down", order.place, _all_of(order))
+            self._journal.record(self._id, name, "down", order.place, order.arrays)
         for name, reply in self._transport.exchange(orders, self._job.timeout):
+            if name not in orders or reply.job != self._id:
+                continue
             site = self.roster.names.index(name)
-            if reply.place != request_place(request) or reply.job != self._id:
-                self._late(site, name, reply)
+            if reply.place != orders[name].place:
+                self._aside(site, name, reply)
                 continue
             self._journal.record(self._id, name, "up", reply.place, reply.content)
             problem = reply.problem or _judge(request, site, reply.content)
@@ -196,13 +203,19 @@ class Driver:
             self._id, request.phase, request.verb, request.round, site, request.query, fresh
         )
 
-    def _late(self, site: int, name: str, reply: Reply) -> None:
-        """A reply to an earlier order: its site is there again, but what it says is past."""
+    def _aside(self, site: int, name: str, reply: Reply) -> None:
+        """Not a reply to this round's order: its site is there again, but what it says is past."""
+        if reply.verb == "hello":
+            problem = self._unfit(name, reply)
+            if problem:
+                self.record.refused.append(f"site {name} cannot take part again: {problem}")
+                return
+        else:
+            self.record.refused.append(
+                f"{reply.phase}, round {reply.round}: the reply of {name} came after the round was "
+                "over, and was not used."
+            )
         self._away.discard(site)
-        self.record.refused.append(
-            f"{reply.phase}, round {reply.round}: the reply of {name} came after the round was "
-            "over, and was not used."
-        )
 
     def _count(self, request: Request, replies: Replies, began: float) -> None:
         self.record.answered.setdefault(request.phase, []).append(tuple(sorted(replies)))
@@ -219,16 +232,6 @@ class Driver:
             f"answered within {self._job.timeout:g} s ({there}), but at least {self._job.least} "
             f"must; start it again to go on from here.{why}"
         )
-
-
-def request_place(request: Request) -> tuple[str, str, int]:
-    """Where in the job a request stands."""
-    return request.phase, request.verb, request.round
-
-
-def _all_of(order: Order) -> Message:
-    down = {f"{name}: {k}": v for name, c in order.conclusions.items() for k, v in c.items()}
-    return {**order.query, **down}
 
 
 def _judge(request: Request, site: int, reply: Message) -> str:

@@ -68,8 +68,7 @@ class Member:
         return Reply.to(order, content)
 
     def _answer(self, order: Order) -> Message:
-        down = {f"{name}: {k}": v for name, c in order.conclusions.items() for k, v in c.items()}
-        self._journal.record(order.job, self.name, "down", order.place, {**order.query, **down})
+        self._journal.record(order.job, self.name, "down", order.place, order.arrays)
         part = self._current(order)
         content = part.answer(order)
         self._journal.record(order.job, self.name, "up", order.place, content)

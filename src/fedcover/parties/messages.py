@@ -36,6 +36,16 @@ class Order:
         """Where in the job it stands."""
         return self.phase, self.verb, self.round
 
+    @property
+    def arrays(self) -> Message:
+        """Everything that it carries, for a ledger."""
+        concluded = {
+            f"{name}: {key}": array
+            for name, content in self.conclusions.items()
+            for key, array in content.items()
+        }
+        return {**self.query, **concluded}
+
 
 @dataclass(frozen=True)
 class Reply:

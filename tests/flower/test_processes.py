@@ -1,0 +1,127 @@
+"""The short version over real processes: a SuperLink and three SuperNodes, with TLS."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fedcover.experiment import Config
+from fedcover.flower import keys
+from fedcover.flower.local import HOST, LocalFederation
+from fedcover.flower.settings import order_from
+from fedcover.graphs.sites import SCHEMA_FILE, site_folders
+from fedcover.parties.coordinate import Assignment, coordinate
+from fedcover.parties.loopback import Loopback
+from fedcover.parties.member import Member
+
+from .conftest import until, write_toy
+
+SETTINGS = {
+    "sites": 3,
+    "least": 2,
+    "timeout": 60.0,
+    "join": 90.0,
+    "methods": "loc,fed,gen",
+    "scores": "lac,aps,raps",
+    "quantiles": "exact,average,tdigest",
+    "alphas": "0.1,0.3",
+    "rounds": 3,
+    "hidden": 8,
+    "prototypes": "2,3",
+    "shares": "0.2,0.5",
+}
+LIMIT = 240.0
+
+
+def settings_for(sites: Path, out: Path, **changes: object) -> dict[str, object]:
+    return {**SETTINGS, "schema": sites / SCHEMA_FILE, "out": out, **changes}
+
+
+def sets_below(sites: Path) -> pl.DataFrame:
+    files = sorted(sites.glob("*/results/*/sets-*.parquet"))
+    return pl.concat([pl.read_parquet(file) for file in files])
+
+
+def test_three_nodes_over_tls_give_what_one_process_gives(
+    federation: LocalFederation, toy_sites: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "over-tls"
+    settings = settings_for(toy_sites, out)
+    federation.start_job(settings)
+    until((out / "run.json").exists, LIMIT, "no run folder")
+
+    same = write_toy(tmp_path / "sites", ("ada", "bob", "cleo"))
+    job = order_from(settings)
+    here = Assignment(job.job, job.schema, tmp_path / "here")
+    coordinate(here, Loopback([Member(folder) for folder in site_folders(same)]))
+    for table in ("results.csv", "groups.csv"):
+        found = (out / table).read_bytes().replace(b"over-tls", b"here")
+        assert found == (here.out / table).read_bytes()  # q_hat bit for bit
+    assert sets_below(toy_sites).equals(sets_below(same))
+    assert not list(out.glob("sets-*"))
+    assert pl.read_parquet(out / "sets.parquet").is_empty()  # results stay home
+    assert (out / "report.html").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("kind", ["key", "certificate", "plain text"])
+def test_who_is_not_let_in(kind: str, federation: LocalFederation, tmp_path: Path) -> None:
+    """A SuperNode that nobody registered, one that trusts another authority, one without TLS."""
+    stranger = write_toy(tmp_path / "strangers", ("eve",)) / "eve"
+    keys.make_site_key(tmp_path / "eve.key")
+    keys.make_certificates(tmp_path / "other", [HOST])
+    options = {
+        "key": ["--root-certificates", str(federation._keys / keys.CA)],
+        "certificate": ["--root-certificates", str(tmp_path / "other" / keys.CA)],
+        "plain text": ["--insecure"],
+    }[kind]
+    if kind != "plain text":
+        options += ["--key", str(tmp_path / "eve.key")]
+    name = f"eve-{kind.replace(' ', '-')}"
+    command = [sys.executable, "-m", "fedcover", "site", "run", str(stranger)]
+    before = _activated(federation)
+    federation.start(name, *command, "--superlink", f"{HOST}:{federation.port}", *options)
+    log = federation.folder / f"{name}.log"
+    words = {
+        "key": ("not recognized", "PERMISSION", "401", "403", "Unauthorized", "not registered"),
+        "certificate": ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed", "retrying"),
+        "plain text": ("retrying", "failed", "disconnected"),
+    }[kind]
+    until(
+        lambda: any(word in log.read_text(errors="replace") for word in words),
+        90,
+        f"{name} was not refused",
+    )
+    assert _activated(federation) == before
+    federation.stop(name)
+
+
+def _activated(federation: LocalFederation) -> int:
+    text = (federation.folder / "superlink.log").read_text(errors="replace")
+    return text.count("Activated node_id=")
+
+
+def test_a_setting_that_is_wrong_is_named(toy_sites: Path, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="alphas"):
+        order_from(settings_for(toy_sites, tmp_path / "x", alphas="1.5"))
+    with pytest.raises(Exception, match="schema"):
+        order_from({"out": "x"})
+    with pytest.raises(Exception, match="rounds is 0"):
+        order_from(settings_for(toy_sites, tmp_path / "x", rounds=0))
+
+
+def test_every_setting_of_the_app_is_read(toy_sites: Path, tmp_path: Path) -> None:
+    import tomllib
+
+    from fedcover.flower.local import APP
+
+    app = tomllib.loads((APP / "pyproject.toml").read_text())
+    defaults = app["tool"]["flwr"]["app"]["config"]
+    given = {**defaults, "schema": str(toy_sites / SCHEMA_FILE), "out": str(tmp_path / "x")}
+    assignment = order_from(given)
+    assert assignment.job.sites == 3
+    assert assignment.job.config.methods == ("gen",)
+    assert assignment.job.config.lr == Config().lr
+    assert set(SETTINGS) <= set(defaults)

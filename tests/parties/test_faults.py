@@ -1,0 +1,271 @@
+"""Sites that die, come back, lie, or run out of disk: the round goes on, and says with whom."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedcover.errors import DataError
+from fedcover.federation import Plan
+from fedcover.models.vae import VaeSettings
+from fedcover.neighbors.settings import GenSettings
+from fedcover.parties import member as member_module
+from fedcover.parties.coordinate import Assignment, coordinate
+from fedcover.parties.drive import Driver
+from fedcover.parties.fedavg import Census, _mean, _pooled
+from fedcover.parties.loopback import Loopback
+from fedcover.parties.messages import Order, Reply
+from fedcover.parties.outcome import notes
+
+from .conftest import make_job, members
+
+Change = Callable[[str, Order, Reply], Reply | None]
+
+
+class Troubled(Loopback):
+    """Changes or loses replies on their way."""
+
+    def __init__(self, sites: Path, change: Change) -> None:
+        super().__init__(members(sites))
+        self._change = change
+        self.asked: list[tuple[str, Order]] = []
+
+    def exchange(self, orders: Mapping[str, Order], seconds: float) -> Iterator[tuple[str, Reply]]:
+        self.asked += list(orders.items())
+        for name, reply in super().exchange(orders, seconds):
+            changed = self._change(name, orders[name], reply)
+            if changed is not None:
+                yield name, changed
+
+
+def lost(who: str, phase: str, rounds: range | None = None) -> Change:
+    """The site does not answer in a phase (in these rounds)."""
+
+    def change(name: str, order: Order, reply: Reply) -> Reply | None:
+        gone = name == who and order.phase.endswith(phase)
+        return None if gone and (rounds is None or order.round in rounds) else reply
+
+    return change
+
+
+def spoilt(who: str, phase: str, how: Callable[[dict[str, Any]], dict[str, Any]]) -> Change:
+    """The site's replies in a phase are changed."""
+
+    def change(name: str, order: Order, reply: Reply) -> Reply:
+        if name != who or not order.phase.endswith(phase):
+            return reply
+        return replace(reply, content=how(dict(reply.content)))
+
+    return change
+
+
+def test_a_round_goes_on_without_a_site_that_died(
+    sites: Path, driver: Callable[..., Driver]
+) -> None:
+    leader = driver(Troubled(sites, lost("bob", "train", range(1, 3))), rounds=5)
+    outcome = leader.run()["fed"]
+    answered = leader.record.answered["fed/train"]
+    assert answered == [(0, 1, 2), (0, 2), (0, 2), (0, 1, 2), (0, 1, 2), (0, 1, 2)]
+    assert outcome.calibrated == {0, 1, 2}
+    assert [t.clients for t in outcome.thresholds] == [3, 3]
+
+
+def test_averages_weigh_those_that_answered() -> None:
+    plan = Plan("gcn", classes=3)
+    census = Census({0: 10, 1: 30, 2: 60}, {0: 2, 1: 3, 2: 5})
+    names = ("first", "first_bias", "second", "second_bias")
+    replies = {
+        site: {name: np.full((1, 2), value, np.float32) for name in names}
+        | {"loss": np.array([value])}
+        for site, value in ((1, 1.0), (2, 4.0))
+    }
+    np.testing.assert_allclose(_mean(replies, plan, census, "mean")["first"], 3.0)
+    np.testing.assert_allclose(_pooled(replies, census, 1), 5.0 / 8)
+
+
+@pytest.mark.parametrize("phase", ["temperature", "quantile"])
+@pytest.mark.parametrize("rounds", [range(1), range(1, 400)])
+def test_a_site_that_misses_calibration_is_named_and_makes_no_sets(
+    phase: str, rounds: range, sites: Path, driver: Callable[..., Driver]
+) -> None:
+    leader = driver(Troubled(sites, lost("cleo", phase, rounds)))
+    outcomes = leader.run()
+    outcome = outcomes["fed"]
+    assert outcome.calibrated == {0, 1}
+    assert all(t.clients == 2 for t in outcome.thresholds)
+    calib = [leader.roster.counts[k]["calib"] for k in (0, 1)]
+    assert all(t.n_calibration == sum(calib) for t in outcome.thresholds)
+    said = notes(make_job(), leader.roster, outcomes, leader.record)
+    assert any("cleo missed the calibration" in note and "ada, bob" in note for note in said)
+    assert not list((sites / "cleo").glob("results/*/*.parquet"))
+    assert len(list((sites / "ada").glob("results/*/*.parquet"))) == 1
+
+
+def test_too_few_sites_end_the_job_with_a_sentence_and_it_can_go_on(
+    sites: Path, assignment: Callable[..., Assignment]
+) -> None:
+    whole = assignment(rounds=5)
+
+    def change(name: str, order: Order, reply: Reply) -> Reply | None:
+        return None if order.phase == "fed/train" and order.round == 3 and name != "ada" else reply
+
+    with pytest.raises(DataError, match="fed/train, round 3: 1 of 3 sites answered"):
+        coordinate(whole, Troubled(sites, change))
+    assert not whole.out.exists()
+    again = Troubled(sites, lambda _name, _order, reply: reply)
+    coordinate(whole, again)
+    trained = [order.round for name, order in again.asked if order.verb == "fit" and name == "bob"]
+    assert trained == [3, 4]  # the first three rounds were in the checkpoint
+
+
+def test_a_late_reply_is_not_used_and_its_site_is_back(
+    sites: Path, driver: Callable[..., Driver]
+) -> None:
+    held: list[tuple[str, Reply]] = []
+
+    class Slow(Loopback):
+        def exchange(
+            self, orders: Mapping[str, Order], seconds: float
+        ) -> Iterator[tuple[str, Reply]]:
+            late, held[:] = list(held), []
+            yield from late
+            for name, reply in super().exchange(orders, seconds):
+                if name == "bob" and reply.place == ("fed/train", "fit", 1):
+                    held.append((name, reply))
+                else:
+                    yield name, reply
+
+    leader = driver(Slow(members(sites)))
+    leader.run()
+    assert leader.record.answered["fed/train"][1:3] == [(0, 2), (0, 1, 2)]
+    assert any("bob came after the round was over" in note for note in leader.record.refused)
+
+
+BAD: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
+    "NaN": ("train", lambda c: c | {"first": np.full_like(c["first"], np.nan)}, "not finite"),
+    "infinite": ("train", lambda c: c | {"second": c["second"] + np.inf}, "not finite"),
+    "shape": ("train", lambda c: c | {"first_bias": c["first_bias"][:, :-1]}, "shape"),
+    "dtype": ("train", lambda c: c | {"first": c["first"].astype(np.float64)}, "bytes"),
+    "integers": ("train", lambda c: c | {"second_bias": c["second_bias"].astype(np.int32)}, "type"),
+    "name": ("train", lambda c: {k: v for k, v in c.items() if k != "loss"}, "not"),
+    "loss": ("train", lambda c: c | {"loss": -c["loss"] - 1}, "negative loss"),
+    "negative": ("quantile", lambda c: c | {"0.counts": c["0.counts"] - 1}, "negative count"),
+    "sum": ("quantile", lambda c: c | {"1.counts": c["1.counts"] * 2}, "counts"),
+    "talk": ("quantile", lambda c: {"7.counts": c["0.counts"]}, "what was asked"),
+    "width": ("prototypes", lambda c: {k: v[:, 1:] for k, v in c.items()}, "8 features"),
+    "rows": ("prototypes", lambda c: c | {"2": np.zeros((3, 8), np.float32)}, "3 prototypes"),
+    "grid": ("prototypes", lambda c: {"2": c["2"]}, "M = 2"),
+    "big": ("train", lambda c: {k: np.repeat(v, 10, axis=0) for k, v in c.items()}, "bytes"),
+    "tally": ("sets", lambda c: c | {"tally": c["tally"] + 1}, "test nodes"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_reply_is_refused_by_name_and_the_round_goes_on(
+    kind: str, sites: Path, driver: Callable[..., Driver]
+) -> None:
+    phase, how, words = BAD[kind]
+    method = "gen" if phase == "prototypes" else "fed"
+    leader = driver(Troubled(sites, spoilt("bob", phase, how)), methods=(method,), rounds=2)
+    outcome = leader.run()[method]
+    assert leader.record.answered[f"{method}/{phase}"][0] == (0, 2)
+    refusal = leader.record.refused[0]
+    assert f"{method}/{phase}, round 0: the reply of bob was refused" in refusal
+    assert words in refusal
+    assert outcome.thresholds
+
+
+def test_counts_must_go_on_from_those_of_the_byte_before(
+    sites: Path, driver: Callable[..., Driver]
+) -> None:
+    """Right in the first round, wrong in the third."""
+
+    def change(name: str, order: Order, reply: Reply) -> Reply:
+        if name != "ada" or order.verb != "quantile" or order.round != 2:
+            return reply
+        counts = reply.content["0.counts"].copy()
+        counts[17] += 1
+        return replace(reply, content={**reply.content, "0.counts": counts})
+
+    leader = driver(Troubled(sites, change))
+    assert leader.run()["fed"].calibrated == {1, 2}
+    assert "ada was refused" in leader.record.refused[0]
+
+
+def test_a_replay_of_an_older_round_is_not_used(sites: Path, driver: Callable[..., Driver]) -> None:
+    kept: dict[int, Reply] = {}
+
+    def change(name: str, order: Order, reply: Reply) -> Reply:
+        if name == "cleo" and order.verb == "fit":
+            kept[order.round] = reply
+            return kept[0]
+        return reply
+
+    leader = driver(Troubled(sites, change))
+    leader.run()
+    assert leader.record.answered["fed/train"][:4] == [(0, 1, 2), (0, 1), (0, 1), (0, 1)]
+    assert any("round 0: the reply of cleo" in note for note in leader.record.refused)
+
+
+def test_a_schema_that_differs_is_refused_with_site_and_column(
+    sites: Path, driver: Callable[..., Driver]
+) -> None:
+    nodes = pl.read_csv(sites / "bob" / "nodes.csv").rename({"f3": "weight"})
+    nodes.write_csv(sites / "bob" / "nodes.csv")
+    with pytest.raises(DataError, match=r"site bob cannot take part: nodes.csv.*'weight'.*'f3'"):
+        driver().run()
+
+
+def test_a_proof_of_another_schema_is_refused(sites: Path, driver: Callable[..., Driver]) -> None:
+    class Liar(Loopback):
+        def greet(self, order: Order, sites: int, seconds: float) -> dict[str, Reply]:
+            found = super().greet(order, sites, seconds)
+            wrong = {**found["ada"].content, "proof": np.zeros(32, np.uint8)}
+            return found | {"ada": replace(found["ada"], content=wrong)}
+
+    with pytest.raises(DataError, match="site ada cannot take part: its schema"):
+        driver(Liar(members(sites))).run()
+
+
+def test_a_site_that_never_comes_is_missed(sites: Path, driver: Callable[..., Driver]) -> None:
+    with pytest.raises(DataError, match=r"3 of 4 sites came within .* \(ada, bob, cleo\)"):
+        driver(sites=4).run()
+
+
+def test_a_full_disk_is_a_missing_site_not_a_wrong_file(
+    sites: Path, driver: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path, name: str, *rest: Any) -> None:
+        if name == "bob":
+            raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+        real(folder, name, *rest)
+
+    real = member_module.write_sets
+    monkeypatch.setattr(member_module, "write_sets", full)
+    leader = driver()
+    outcomes = leader.run()
+    assert outcomes["fed"].tallies.keys() == {0, 2}
+    assert any("bob" in note and "No space left" in note for note in leader.record.refused)
+    assert not list((sites / "bob").glob("results/*/*"))
+    said = notes(make_job(), leader.roster, outcomes, leader.record)
+    assert any("bob did not say what its sets hold" in note for note in said)
+
+
+def test_a_coordinator_cannot_ask_for_prototypes_of_single_nodes(
+    sites: Path, driver: Callable[..., Driver]
+) -> None:
+    with pytest.raises(DataError, match="fewer than 5 nodes behind it"):
+        driver(methods=("gen",), gen=GenSettings(vae=VaeSettings(min_cluster=1))).run()
+
+
+def test_an_unknown_job_is_not_answered(sites: Path) -> None:
+    one = members(sites)[0]
+    reply = one.answer(Order("0123", "fed/train", "fit", 0, 0))
+    assert "must say hello first" in reply.problem
