@@ -33,6 +33,7 @@ class Poisoned(Loopback):
         self._bad = {member.name for member in members[:poisoned]}
 
     def exchange(self, orders: Mapping[str, Order], seconds: float) -> Iterator[tuple[str, Reply]]:
+        """As the members answer, apart from the weights."""
         for name, reply in super().exchange(orders, seconds):
             if name in self._bad and reply.verb == "fit":
                 turned = {key: -10 * reply.content[key] for key in NAMES}

@@ -73,7 +73,7 @@ def test_who_is_not_let_in(kind: str, federation: LocalFederation, tmp_path: Pat
     keys.make_site_key(tmp_path / "eve.key")
     keys.make_certificates(tmp_path / "other", [HOST])
     options = {
-        "key": ["--root-certificates", str(federation._keys / keys.CA)],
+        "key": ["--root-certificates", str(federation.keys / keys.CA)],
         "certificate": ["--root-certificates", str(tmp_path / "other" / keys.CA)],
         "plain text": ["--insecure"],
     }[kind]
@@ -82,7 +82,7 @@ def test_who_is_not_let_in(kind: str, federation: LocalFederation, tmp_path: Pat
     name = f"eve-{kind.replace(' ', '-')}"
     command = [sys.executable, "-m", "fedcover", "site", "run", str(stranger)]
     before = _activated(federation)
-    federation.start(name, *command, "--superlink", f"{HOST}:{federation.port}", *options)
+    federation.start(name, *command, "--superlink", federation.address, *options)
     log = federation.folder / f"{name}.log"
     words = {
         "key": ("not recognized", "PERMISSION", "401", "403", "Unauthorized", "not registered"),

@@ -29,14 +29,14 @@ HOST = "127.0.0.1"
 class LocalFederation:
     """Processes, certificates and keys in one folder; use it in a ``with`` block."""
 
-    def __init__(self, folder: Path, sites: Sequence[Path]) -> None:
+    def __init__(self, folder: Path, sites: Sequence[Path], host: str = HOST) -> None:
         self.folder, self.sites = folder.resolve(), [site.resolve() for site in sites]
-        self.port = free_port()
+        self.host, self.port = host, free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._keys = self.folder / "keys"
+        self.keys = self.folder / "keys"
 
     def __enter__(self) -> LocalFederation:
-        keys.make_certificates(self._keys, [HOST, "localhost"])
+        keys.make_certificates(self.keys, [self.host, "localhost"])
         for site in self.sites:
             keys.make_site_key(self.key_of(site))
         self._write_connection()
@@ -53,7 +53,12 @@ class LocalFederation:
 
     def key_of(self, site: Path) -> Path:
         """A site's private key."""
-        return self._keys / site.name
+        return self.keys / site.name
+
+    @property
+    def address(self) -> str:
+        """Where the sites find the coordinator."""
+        return f"{self.host}:{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -73,15 +78,15 @@ class LocalFederation:
             "superlink",
             "flower-superlink",
             "--host",
-            HOST,
+            self.host,
             "--port",
             str(self.port),
             "--ssl-ca-certfile",
-            str(self._keys / keys.CA),
+            str(self.keys / keys.CA),
             "--ssl-certfile",
-            str(self._keys / keys.CERTIFICATE),
+            str(self.keys / keys.CERTIFICATE),
             "--ssl-keyfile",
-            str(self._keys / keys.KEY),
+            str(self.keys / keys.KEY),
             "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
             "--database",
@@ -93,10 +98,11 @@ class LocalFederation:
         """Let a site in, by its public key."""
         self.flwr("supernode", "register", f"{self.key_of(site)}.pub", CONNECTION)
 
-    def start_site(self, site: Path, *changes: str) -> None:
-        """A party's process."""
+    def start_site(self, site: Path, within: Sequence[str] = ()) -> None:
+        """A party's process; ``within`` is a command that starts others (``ip netns exec …``)."""
         self.start(
             site.name,
+            *within,
             sys.executable,
             "-m",
             "fedcover",
@@ -104,12 +110,11 @@ class LocalFederation:
             "run",
             str(site),
             "--superlink",
-            f"{HOST}:{self.port}",
+            self.address,
             "--root-certificates",
-            str(self._keys / keys.CA),
+            str(self.keys / keys.CA),
             "--key",
             str(self.key_of(site)),
-            *changes,
         )
 
     def start_job(self, settings: Mapping[str, Any]) -> None:
@@ -159,8 +164,8 @@ class LocalFederation:
         home.mkdir(parents=True)
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-            f'address = "{HOST}:{self.port}"\n'
-            f'root-certificates = "{self._keys / keys.CA}"\n'
+            f'address = "{self.address}"\n'
+            f'root-certificates = "{self.keys / keys.CA}"\n'
         )
 
     def _wait_until_open(self, name: str, port: int, seconds: float = 60.0) -> None:
@@ -169,7 +174,7 @@ class LocalFederation:
             if self.processes[name].poll() is not None:
                 break
             with socket.socket() as probe:
-                if probe.connect_ex((HOST, port)) == 0:
+                if probe.connect_ex((self.host, port)) == 0:
                     return
             time.sleep(0.1)
         log = (self.folder / f"{name}.log").read_text(errors="replace")

@@ -29,6 +29,7 @@ class FlowerTransport:
 
     def __init__(self, grid: Grid, most: int = MOST) -> None:
         self._grid, self._most = grid, most
+        self.transfer = 0.0
         self._node: dict[str, int] = {}
         self._open: dict[str, tuple[str, Order]] = {}  # sent messages without a reply yet
         self._hello: Order | None = None
@@ -51,12 +52,14 @@ class FlowerTransport:
         yield from self._pull(seconds)
 
     def _push(self, orders: Sequence[tuple[str, int, Order]], seconds: float) -> None:
+        began = time.monotonic()
         messages = [order_message(order, node, seconds) for _, node, order in orders]
         if not messages:
             return
         for (name, _, order), sent in zip(orders, self._grid.push_messages(messages), strict=True):
             if sent:
                 self._open[sent] = (name, order)
+        self.transfer += time.monotonic() - began
 
     def _greet_newcomers(self, seconds: float) -> None:
         """A node that is new may be a site that comes late, or back under another number."""
@@ -72,7 +75,10 @@ class FlowerTransport:
             if time.monotonic() - looked > NEWCOMERS:
                 self._greet_newcomers(seconds)
                 looked = time.monotonic()
+            began = time.monotonic()
             arrived = list(self._grid.pull_messages(list(self._open))) if self._open else []
+            if arrived:
+                self.transfer += time.monotonic() - began
             for message in arrived:
                 named = self._read(message)
                 if named is not None:

@@ -63,6 +63,8 @@ def reply_message(name: str, reply: Reply, order: FlowerMessage) -> FlowerMessag
             "verb": reply.verb,
             "round": reply.round,
             "problem": reply.problem,
+            "seconds": reply.seconds,
+            "preparing": reply.preparing,
         }
     )
     return FlowerMessage(RecordDict({HEAD: head, BODY: _record(reply.content)}), reply_to=order)
@@ -80,7 +82,8 @@ def reply_of(message: FlowerMessage, most: int) -> tuple[str, Reply]:
         if size > most:
             body, problem = ArrayRecord(), f"it has {size} bytes, and at most {most} can be right"
         place = (str(head["job"]), str(head["phase"]), str(head["verb"]), int(head["round"]))  # type: ignore[arg-type]
-        return site, Reply(*place, _arrays(body), problem)
+        times = [max(float(head[key]), 0.0) for key in ("seconds", "preparing")]  # type: ignore[arg-type]
+        return site, Reply(*place, _arrays(body), problem, *times)
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(f"its message cannot be read: {error}") from error
 

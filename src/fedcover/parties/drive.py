@@ -38,6 +38,9 @@ OnRound = Callable[[str, int, int, int], None]
 class Transport(Protocol):
     """A way to reach sites. Sites are known by their names, which they tell when greeted."""
 
+    transfer: float
+    """Seconds spent on sending and receiving so far."""
+
     def greet(self, order: Order, sites: int, seconds: float) -> dict[str, Reply]:
         """Send the order to everyone, until so many sites have replied or the time is over."""
         ...
@@ -53,7 +56,7 @@ class Record:
 
     answered: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)  # by phase and round
     refused: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)  # by phase
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)  # by phase and cause
 
 
 class Driver:
@@ -162,7 +165,7 @@ class Driver:
 
     def _ask(self, request: Request) -> Replies:
         """One round: whoever answers well in time takes part in it."""
-        began = time.monotonic()
+        began, sent, slowest = time.monotonic(), self._transport.transfer, Reply("", "", "", 0)
         asked = self.roster.numbers if request.to is None else request.to
         orders = {self.roster.names[site]: self._order(request, site) for site in sorted(asked)}
         replies: Replies = {}
@@ -177,6 +180,7 @@ class Driver:
                 self._aside(site, name, reply)
                 continue
             self._journal.record(self._id, name, "up", reply.place, reply.content)
+            slowest = max(slowest, reply, key=lambda one: one.seconds)
             problem = reply.problem or _judge(request, site, reply.content)
             if problem:
                 refused.add(site)
@@ -191,11 +195,16 @@ class Driver:
             waiting = asked - self._away - replies.keys() - refused
             if not waiting and len(replies) >= self._job.least:
                 break
+        replies = dict(sorted(replies.items()))
         self._away |= asked - replies.keys() - refused
-        self._count(request, replies, began)
+        self.record.answered.setdefault(request.phase, []).append(tuple(replies))
+        transfer = self._transport.transfer - sent
+        self._spent(request.phase, time.monotonic() - began, transfer, slowest)
+        if self._on_round is not None:
+            self._on_round(request.phase, request.round, len(replies), len(self.roster.names))
         if len(replies) < self._job.least:
             raise DataError(self._too_few(request, asked, replies))
-        return dict(sorted(replies.items()))
+        return replies
 
     def _order(self, request: Request, site: int) -> Order:
         fresh = {k: c for k, c in self._conclusions.items() if k not in self._delivered[site]}
@@ -217,12 +226,17 @@ class Driver:
             )
         self._away.discard(site)
 
-    def _count(self, request: Request, replies: Replies, began: float) -> None:
-        self.record.answered.setdefault(request.phase, []).append(tuple(sorted(replies)))
-        spent = self.record.seconds.get(request.phase, 0.0)
-        self.record.seconds[request.phase] = spent + time.monotonic() - began
-        if self._on_round is not None:
-            self._on_round(request.phase, request.round, len(replies), len(self.roster.names))
+    def _spent(self, phase: str, whole: float, transfer: float, slowest: Reply) -> None:
+        """A round's seconds: what its slowest site did, what travelling took, and the rest."""
+        causes = {
+            "start-up": slowest.preparing,
+            "training": slowest.seconds - slowest.preparing,
+            "transfer": transfer,
+        }
+        causes["waiting"] = max(whole - sum(causes.values()), 0.0)
+        sums = self.record.seconds.setdefault(phase, {})
+        for cause, seconds in causes.items():
+            sums[cause] = sums.get(cause, 0.0) + seconds
 
     def _too_few(self, request: Request, asked: frozenset[int], replies: Replies) -> str:
         there = ", ".join(self.roster.names[site] for site in sorted(replies)) or "none"

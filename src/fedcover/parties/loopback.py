@@ -11,6 +11,8 @@ from fedcover.parties.messages import Order, Reply
 class Loopback:
     """Members that are asked one after another."""
 
+    transfer = 0.0
+
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = {member.name: member for member in members}
 

@@ -8,6 +8,7 @@ killed before it got the reply) gets the same reply again; nothing is trained tw
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -56,6 +57,14 @@ class Member:
 
     def answer(self, order: Order) -> Reply:
         """Do what is asked, and say so; what cannot be done is said in a sentence."""
+        began = time.perf_counter()
+        if self._part is not None:
+            self._part.preparing = 0.0
+        reply = self._reply(order)
+        preparing = self._part.preparing if self._part is not None else 0.0
+        return replace(reply, seconds=time.perf_counter() - began, preparing=preparing)
+
+    def _reply(self, order: Order) -> Reply:
         try:
             content = self._answer(order)
         except FedcoverError as error:  # where the folder lies is nobody's business
@@ -92,6 +101,7 @@ class Part:
 
     def __init__(self, job: str, name: str, data: Path, work: Path, memory: Checkpoint) -> None:
         self.job = job
+        self.preparing = 0.0  # seconds, of the order under way
         self._name, self._data, self._work, self._memory = name, data, work, memory
         self._number = 0
         self._training: tuple[str, Participant] | None = None
@@ -198,6 +208,7 @@ class Part:
     def _ready(self, order: Order) -> Participant:
         """Who trains in this phase, with the weights that came."""
         if self._training is None or self._training[0] != order.phase:
+            began = time.perf_counter()
             method, _, step = order.phase.rpartition("/")
             training = self._config.gen.link_plan if step == "links" else self._plan(method)
             if step == "choice":
@@ -210,6 +221,7 @@ class Part:
                 state = {k.removeprefix("adam."): v for k, v in last.items() if k[:5] == "adam."}
                 participant.restore(state)
             self._training = (order.phase, participant)
+            self.preparing += time.perf_counter() - began
         participant = self._training[1]
         if order.query:
             participant.receive(unstacked(order.query))

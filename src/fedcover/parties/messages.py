@@ -49,7 +49,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back from a site, with the place that it answers to; or why it could not."""
+    """What came back from a site, with the place that it answers to; or why it could not.
+
+    ``seconds`` is how long the site worked, and ``preparing`` how long of it to read its data and to
+    lay them out, which only the first order of a phase needs.
+    """
 
     job: str
     phase: str
@@ -57,6 +61,8 @@ class Reply:
     round: int
     content: Message = field(default_factory=dict)
     problem: str = ""
+    seconds: float = 0.0
+    preparing: float = 0.0
 
     @classmethod
     def to(cls, order: Order, content: Message | None = None, problem: str = "") -> Reply:

@@ -59,7 +59,10 @@ def write_outcome(
                 "least": job.least,
                 "average": job.average,
                 "answered": {p: list(map(list, a)) for p, a in record.answered.items()},
-                "seconds": {phase: round(s, 3) for phase, s in record.seconds.items()},
+                "seconds": {
+                    phase: {cause: round(seconds, 3) for cause, seconds in causes.items()}
+                    for phase, causes in record.seconds.items()
+                },
             },
             "chosen_on_validation": {
                 method: {key: [value] for key, value in outcome.chosen.items()}

@@ -1,0 +1,202 @@
+"""The long version over real processes (``make test-federation``): kills, cut networks, ten sites.
+
+Every test prints its seeds, so that a failure can be had again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedcover.flower.local import LocalFederation
+from fedcover.graphs.sites import site_folders
+from fedcover.parties import journal
+
+from .conftest import until, write_toy
+from .test_processes import settings_for
+
+pytestmark = pytest.mark.federation
+
+PHASES = ("gen/prototypes", "gen/links", "gen/train", "gen/quantile")
+RUNS = 12
+LIMIT = 300.0
+
+
+@contextmanager
+def running(folder: Path, names: tuple[str, ...]) -> Iterator[LocalFederation]:
+    sites = write_toy(folder / "sites", names)
+    with LocalFederation(folder / "processes", site_folders(sites)) as up:
+        up.start_superlink()
+        for site in up.sites:
+            up.register(site)
+            up.start_site(site)
+        yield up
+
+
+def reached(ledger: Path, phase: str) -> bool:
+    if not ledger.exists():
+        return False
+    return f'"phase": "{phase}"' in ledger.read_text(errors="replace")
+
+
+def failed(up: LocalFederation) -> str:
+    text = (up.folder / "superlink.log").read_text(errors="replace")
+    found = [line for line in text.splitlines() if "fedcover: failed: " in line]
+    return found[-1] if found else ""
+
+
+def check_sets(sites: Path, out: Path) -> None:
+    """Every set file is whole, and holds what the coordinator was told."""
+    groups = pl.read_csv(out / "groups.csv").filter(pl.col("kind") == "client")
+    for (name,), rows in groups.group_by("group"):
+        files = sorted((sites / str(name)).glob("results/*/sets-*.parquet"), key=os.path.getmtime)
+        sets = pl.read_parquet(files[-1])
+        for row in rows.iter_rows(named=True):
+            key = ("method", "score", "quantile", "alpha")
+            mine = sets.filter(*(pl.col(k) == row[k] for k in key))
+            assert len(mine) == row["n_test"]
+            assert mine["covered"].mean() == pytest.approx(row["coverage"])
+            assert mine["size"].mean() == pytest.approx(row["set_size"])
+    for file in sites.glob("*/results/*/*.parquet"):
+        pl.read_parquet(file)
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_a_kill_at_a_random_moment_of_a_random_phase(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng([seed, 0xDEAD])
+    victim = ("superlink", "ada", "bob", "cleo")[int(rng.integers(4))]
+    phase, pause = PHASES[int(rng.integers(len(PHASES)))], float(rng.random())
+    back = bool(rng.integers(2))
+    print(f"\nseed {seed}: {victim} killed {pause:.2f} s into {phase}, comes back: {back}")
+    with running(tmp_path, ("ada", "bob", "cleo")) as up:
+        out = tmp_path / "out"
+        settings = settings_for(
+            tmp_path / "sites", out, methods="gen", scores="lac", rounds=8, timeout=20.0
+        )
+        up.start_job(settings)
+        ledger = tmp_path / "out.job" / journal.FILE
+        until(lambda: reached(ledger, phase) or out.exists(), LIMIT, f"{phase} was not reached")
+        time.sleep(pause)
+        up.stop(victim, signal.SIGKILL)
+        if victim == "superlink":
+            time.sleep(2)
+            up.start_superlink()
+            if not out.exists():
+                up.start_job(settings)
+        elif back:
+            time.sleep(2)
+            up.start_site(next(site for site in up.sites if site.name == victim))
+        until(lambda: (out / "run.json").exists() or bool(failed(up)), LIMIT, "it hangs")
+        if (out / "run.json").exists():
+            info = json.loads((out / "run.json").read_text())
+            check_sets(tmp_path / "sites", out)
+            print(f"seed {seed}: a result; {info['notes'] or 'nothing to note'}")
+        else:
+            print(f"seed {seed}: refused; {failed(up)}")
+            assert "sites" in failed(up)
+
+
+def test_a_coordinator_that_was_killed_ends_with_the_same_numbers(tmp_path: Path) -> None:
+    with running(tmp_path, ("ada", "bob", "cleo")) as up:
+        whole, again = tmp_path / "whole", tmp_path / "again"
+        changes = {"methods": "gen", "rounds": 10}
+        up.start_job(settings_for(tmp_path / "sites", whole, **changes))
+        until((whole / "run.json").exists, LIMIT, "no run folder")
+        settings = settings_for(tmp_path / "sites", again, **changes)
+        for phase in ("gen/links", "gen/train"):
+            up.start_job(settings)
+            until(lambda at=phase: reached(tmp_path / "again.job" / journal.FILE, at), LIMIT, phase)
+            up.stop("superlink", signal.SIGKILL)
+            time.sleep(1)
+            up.start_superlink()
+        up.start_job(settings)
+        until((again / "run.json").exists, LIMIT, "no run folder")
+        for table in ("results.csv", "groups.csv"):
+            found = (again / table).read_bytes().replace(b"again", b"whole")
+            assert found == (whole / table).read_bytes()
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def namespaces() -> Iterator[list[str]]:
+    """Three network namespaces, each with a cable to a bridge of this machine."""
+    names = [f"fc{os.getpid() % 10000}-{k}" for k in range(3)]
+    bridge = f"fcb{os.getpid() % 10000}"
+    if os.geteuid() or not shutil.which("ip"):
+        pytest.skip("network namespaces need root and the command ip")
+    try:
+        _ip("link", "add", bridge, "type", "bridge")
+        _ip("addr", "add", "10.213.0.1/24", "dev", bridge)
+        _ip("link", "set", bridge, "up")
+        for k, name in enumerate(names):
+            _ip("netns", "add", name)
+            _ip("link", "add", f"{name}h", "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", f"{name}h", "master", bridge, "up")
+            _ip("-n", name, "addr", "add", f"10.213.0.{k + 2}/24", "dev", "eth0")
+            _ip("-n", name, "link", "set", "eth0", "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"this machine allows no network namespaces: {error.stderr.decode().strip()}")
+    try:
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "del", bridge], check=False, capture_output=True)
+
+
+@pytest.mark.parametrize("seconds", [5, 60])
+def test_a_site_behind_a_cut_cable_comes_back(
+    seconds: int, namespaces: list[str], tmp_path: Path
+) -> None:
+    sites = write_toy(tmp_path / "sites", ("ada", "bob", "cleo"))
+    with LocalFederation(tmp_path / "processes", site_folders(sites), "10.213.0.1") as up:
+        up.start_superlink()
+        for site, name in zip(up.sites, namespaces, strict=True):
+            up.register(site)
+            up.start_site(site, ["ip", "netns", "exec", name])
+        out = tmp_path / "out"
+        up.start_job(
+            settings_for(sites, out, methods="fed", scores="lac", rounds=400, timeout=15.0)
+        )
+        ledger = tmp_path / "out.job" / journal.FILE
+        until(lambda: reached(ledger, "fed/train"), LIMIT, "training was not reached")
+        _ip("-n", namespaces[1], "link", "set", "eth0", "down")
+        time.sleep(seconds)
+        _ip("-n", namespaces[1], "link", "set", "eth0", "up")
+        until(lambda: (out / "run.json").exists() or bool(failed(up)), LIMIT, "it hangs")
+        answered = json.loads((out / "run.json").read_text())["federation"]["answered"]
+        without = sum(1 not in round_ for round_ in answered["fed/train"])
+        print(f"\ncut for {seconds} s: {without} of {len(answered['fed/train'])} rounds without it")
+        check_sets(sites, out)
+
+
+@pytest.mark.parametrize("count", [3, 10])
+def test_where_the_seconds_of_a_round_go(count: int, tmp_path: Path) -> None:
+    names = tuple(f"site-{k:02d}" for k in range(count))
+    with running(tmp_path, names) as up:
+        out = tmp_path / "out"
+        settings = settings_for(
+            tmp_path / "sites", out, methods="fed", scores="lac", rounds=30, sites=count
+        )
+        up.start_job(settings)
+        until((out / "run.json").exists, LIMIT, "no run folder")
+        federation = json.loads((out / "run.json").read_text())["federation"]
+        rounds = len(federation["answered"]["fed/train"])
+        causes = {k: round(v / rounds, 3) for k, v in federation["seconds"]["fed/train"].items()}
+        print(f"\n{count} sites, {rounds} rounds, seconds a round: {causes}")
+        assert set(causes) == {"start-up", "training", "transfer", "waiting"}
