@@ -51,7 +51,7 @@ class Order:
 class Reply:
     """What came back from a site, with the place that it answers to; or why it could not.
 
-    ``seconds`` is how long the site worked, and ``preparing`` how long of it to read its data and to
+    ``seconds`` is how long the site worked, and ``preparing`` how long of it to read its data and
     lay them out, which only the first order of a phase needs.
     """
 
