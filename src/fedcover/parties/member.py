@@ -7,11 +7,13 @@ killed before it got the reply) gets the same reply again; nothing is trained tw
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,11 @@ from fedcover.parties.messages import Order, Reply, text, words
 from fedcover.parties.results import tally, write_sets
 from fedcover.parties.site import Site, read_site
 
+_log = getLogger(__name__)
+
 MEMORY = ".fedcover"
+REMEMBERED = 5  # jobs that a site could still go on with
+JOB = re.compile("[0-9a-f]{4,64}")
 MIN_CLUSTER = 5  # what stands behind a prototype at least, whatever the coordinator asks for
 
 
@@ -70,13 +76,18 @@ class Member:
         except FedcoverError as error:  # where the folder lies is nobody's business
             return Reply.to(order, problem=str(error).replace(f"{self._data}/", ""))
         except OSError as error:  # a full disk, a folder that may not be written
-            place = f"{error.filename}: " if error.filename else ""
+            place = f"{Path(error.filename).name}: " if error.filename else ""
             return Reply.to(order, problem=f"{place}{error.strerror or error}.")
         except MemoryError:
             return Reply.to(order, problem="there is not enough memory.")
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            _log.exception("an order could not be understood")
+            return Reply.to(order, problem=f"the order cannot be understood: {error}.")
         return Reply.to(order, content)
 
     def _answer(self, order: Order) -> Message:
+        if not JOB.fullmatch(order.job):  # it becomes the name of a folder
+            raise UsageError("a job must be called by hexadecimal digits.")
         self._journal.record(order.job, self.name, "down", order.place, order.arrays)
         part = self._current(order)
         content = part.answer(order)
@@ -89,11 +100,14 @@ class Member:
             if order.verb != "hello" and not folder.exists():
                 raise DataError(f"the job {order.job} is not known here; it must say hello first.")
             self._part = Part(order.job, self.name, self._data, self._work, Checkpoint(folder))
+            self._forget_old()
         return self._part
 
-    def forget(self, job: str) -> None:
-        """Delete the memory of a job that is over."""
-        shutil.rmtree(self._work / MEMORY / job, ignore_errors=True)
+    def _forget_old(self) -> None:
+        """Delete the memory of all but the last few jobs."""
+        jobs = [path for path in (self._work / MEMORY).glob("*") if path.is_dir()]
+        for path in sorted(jobs, key=lambda path: path.stat().st_mtime)[:-REMEMBERED]:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class Part:

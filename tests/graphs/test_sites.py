@@ -1,0 +1,91 @@
+"""A graph cut into parties' folders, and put together again without the edges between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from torch_geometric.data import Data
+
+from fedcover.errors import DataError, UsageError
+from fedcover.graphs import load
+from fedcover.graphs.assemble import feature_matrix
+from fedcover.graphs.partition import partition
+from fedcover.graphs.readers import read_folder
+from fedcover.graphs.sites import SCHEMA_FILE, common_schema, site_folders, write_sites
+from fedcover.graphs.splits import split
+
+
+@pytest.fixture
+def cut(random_graph: Data, tmp_path: Path):
+    parts = partition(random_graph, 3, "random", 0)
+    roles = split(parts.client, np.random.default_rng(0))
+    folder = tmp_path / "sites"
+    schema = write_sites(folder, random_graph, parts, roles)
+    return folder, schema, parts, roles
+
+
+def test_the_parts_are_the_graph_without_its_cut_edges(random_graph: Data, cut) -> None:
+    folder, schema, parts, roles = cut
+    again = load(folder)
+    order = np.argsort(parts.client, kind="stable")
+    assert again.client_names == ["site-1", "site-2", "site-3"]
+    assert np.array_equal(again.client.numpy(), parts.client[order])
+    assert np.array_equal(again.split.numpy(), roles[order])
+    assert np.array_equal(again.y.numpy(), random_graph.y.numpy()[order])
+    dense = [
+        np.asarray(getattr(x, "todense", lambda x=x: x)())
+        for x in map(feature_matrix, (again, random_graph))
+    ]
+    np.testing.assert_allclose(dense[0], dense[1][order], rtol=1e-6)
+    kept = random_graph.edge_index.shape[1] - parts.cut_edges.shape[1]
+    assert again.edge_index.shape[1] == kept
+    assert list(again.label_names) == list(schema.labels)
+
+
+def test_a_party_alone_numbers_labels_as_the_schema_has_them(cut) -> None:
+    folder, schema, _, _ = cut
+    nodes = pl.read_parquet(folder / "site-2" / "nodes.parquet")
+    last = schema.labels[-1]
+    nodes.with_columns(label=pl.lit(last)).write_parquet(folder / "site-2" / "nodes.parquet")
+    alone = read_folder(folder / "site-2", schema)
+    assert set(alone.y.tolist()) == {len(schema.labels) - 1}
+
+
+def test_a_folder_that_is_not_empty_is_not_written_over(random_graph: Data, cut) -> None:
+    folder, _, parts, roles = cut
+    with pytest.raises(UsageError, match="not an empty folder"):
+        write_sites(folder, random_graph, parts, roles)
+
+
+def test_nothing_is_left_where_it_cannot_be_written(random_graph: Data, tmp_path: Path) -> None:
+    parts = partition(random_graph, 3, "random", 0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be written"):
+        write_sites(tmp_path / "file" / "sites", random_graph, parts, np.zeros(60, np.int8))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_party_with_other_features_is_named(cut) -> None:
+    folder, _, _, _ = cut
+    nodes = pl.read_parquet(folder / "site-3" / "nodes.parquet").rename({"x2": "y2"})
+    nodes.write_parquet(folder / "site-3" / "nodes.parquet")
+    with pytest.raises(DataError, match=r"site-3.*'y2' is feature 3, where 'x2' is agreed"):
+        load(folder)
+
+
+def test_without_a_schema_the_parties_labels_are_joined(cut) -> None:
+    folder, schema, _, _ = cut
+    (folder / SCHEMA_FILE).unlink()
+    assert common_schema(site_folders(folder)).labels == schema.labels
+    assert load(folder).client_names == ["site-1", "site-2", "site-3"]
+
+
+def test_a_split_that_some_lack_is_refused(cut) -> None:
+    folder, _, _, _ = cut
+    nodes = pl.read_parquet(folder / "site-1" / "nodes.parquet").drop("split")
+    nodes.write_parquet(folder / "site-1" / "nodes.parquet")
+    with pytest.raises(DataError, match="site-1 has no column 'split'"):
+        load(folder)

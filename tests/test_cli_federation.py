@@ -1,0 +1,114 @@
+"""The federation's commands that need no network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedcover.cli import main
+from fedcover.parties.journal import FILE, Journal
+
+
+@pytest.fixture
+def fedcover(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def call(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["fedcover", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        output = capsys.readouterr()
+        return int(left.value.code or 0), output.err if left.value.code else output.out
+
+    return call
+
+
+@pytest.fixture
+def party(tmp_path: Path) -> Path:
+    folder = tmp_path / "clinic"
+    folder.mkdir()
+    nodes = {"id": range(6), "label": list("ababab"), "dose": np.arange(6) / 2}
+    pl.DataFrame(nodes).write_csv(folder / "nodes.csv")
+    pl.DataFrame({"source": [0, 1], "target": [1, 2]}).write_csv(folder / "edges.csv")
+    return folder
+
+
+def test_init_makes_a_schema_and_the_next_party_is_checked_against_it(
+    fedcover, party: Path
+) -> None:
+    status, text = fedcover("site", "init", party)
+    assert status == 0
+    assert "6 nodes, 2 edges, 1 features, 2 labels" in text
+    schema = party / "schema.json"
+    assert json.loads(schema.read_text())["features"] == [["dose", "number"]]
+    assert fedcover("site", "init", party, "--schema", schema)[0] == 0
+    nodes = pl.read_csv(party / "nodes.csv").with_columns(label=pl.lit("c"))
+    nodes.write_csv(party / "nodes.csv")
+    status, text = fedcover("site", "init", party, "--schema", schema)
+    assert status == 1
+    assert "'label' has 'c'" in text
+    assert "Traceback" not in text
+
+
+def test_init_does_not_replace_what_was_agreed(fedcover, party: Path) -> None:
+    fedcover("site", "init", party)
+    nodes = pl.read_csv(party / "nodes.csv").rename({"dose": "mass"})
+    nodes.write_csv(party / "nodes.csv")
+    status, text = fedcover("site", "init", party)
+    assert status == 2
+    assert "another schema" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("site", "init", "nowhere"), "not a folder"),
+        (("site", "run", "nowhere", "--insecure"), "neither nodes.csv"),
+        (("site", "run", "nowhere"), "--root-certificates"),
+        (("site", "run", "nowhere", "--root-certificates", "no.crt"), "no.crt"),
+        (("ledger", "show", "nowhere"), "nowhere"),
+        (("ledger", "show", ".", "--direction", "left"), "up or down"),
+        (("partition", "cora", "--clients", "0"), "clients is 0"),
+    ],
+)
+def test_what_cannot_be_done_is_a_sentence(
+    fedcover, arguments: tuple, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, text = fedcover(*arguments)
+    assert status in (1, 2)
+    assert words in text
+    assert len(text.strip().splitlines()) == 1
+
+
+def test_a_ledger_is_summed_up(fedcover, tmp_path: Path) -> None:
+    book = Journal(tmp_path / FILE)
+    for round_ in range(3):
+        book.record("job", "ada", "up", ("fed/train", "fit", round_), {"first": np.zeros((2, 4))})
+        book.record("job", "ada", "down", ("fed/train", "fit", round_), {"first": np.zeros(2)})
+    status, text = fedcover("ledger", "show", tmp_path)
+    assert status == 0
+    assert "left the site: 192 bytes" in text
+    assert "reached the site: 48 bytes" in text
+    assert "2×4" in text
+    status, text = fedcover("ledger", "show", tmp_path / FILE, "--direction", "up")
+    assert "down" not in text
+
+
+def test_keys_are_not_written_over(fedcover, tmp_path: Path) -> None:
+    arguments = ("federation", "keys", tmp_path / "keys", "--hosts", "localhost", "--sites", "a,b")
+    assert fedcover(*arguments)[0] == 0
+    assert {"ca.crt", "server.pem", "server.key", "a", "a.pub", "b", "b.pub"} == {
+        path.name for path in (tmp_path / "keys").iterdir()
+    }
+    status, text = fedcover(*arguments)
+    assert status == 2
+    assert "already holds" in text
+
+
+def test_the_app_s_folder_is_printed(fedcover) -> None:
+    status, text = fedcover("federation", "app")
+    assert status == 0
+    assert (Path(text.strip()) / "pyproject.toml").is_file()
