@@ -22,6 +22,7 @@ import pytest
 from fedcover.flower.local import LocalFederation
 from fedcover.graphs.sites import site_folders
 from fedcover.parties import journal
+from fedcover.parties.coordinate import FAILURE, job_folder
 
 from .conftest import until, write_toy
 from .test_processes import settings_for
@@ -50,10 +51,9 @@ def reached(ledger: Path, phase: str) -> bool:
     return f'"phase": "{phase}"' in ledger.read_text(errors="replace")
 
 
-def failed(up: LocalFederation) -> str:
-    text = (up.folder / "superlink.log").read_text(errors="replace")
-    found = [line for line in text.splitlines() if "fedcover: failed: " in line]
-    return found[-1] if found else ""
+def failed(out: Path) -> str:
+    file = job_folder(out) / FAILURE
+    return file.read_text() if file.exists() else ""
 
 
 def check_sets(sites: Path, out: Path) -> None:
@@ -97,14 +97,14 @@ def test_a_kill_at_a_random_moment_of_a_random_phase(seed: int, tmp_path: Path) 
         elif back:
             time.sleep(2)
             up.start_site(next(site for site in up.sites if site.name == victim))
-        until(lambda: (out / "run.json").exists() or bool(failed(up)), LIMIT, "it hangs")
+        until(lambda: (out / "run.json").exists() or bool(failed(out)), LIMIT, "it hangs")
         if (out / "run.json").exists():
             info = json.loads((out / "run.json").read_text())
             check_sets(tmp_path / "sites", out)
             print(f"seed {seed}: a result; {info['notes'] or 'nothing to note'}")
         else:
-            print(f"seed {seed}: refused; {failed(up)}")
-            assert "sites" in failed(up)
+            print(f"seed {seed}: refused; {failed(out)}")
+            assert "sites" in failed(out)
 
 
 def test_a_coordinator_that_was_killed_ends_with_the_same_numbers(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_site_behind_a_cut_cable_comes_back(
         _ip("-n", namespaces[1], "link", "set", "eth0", "down")
         time.sleep(seconds)
         _ip("-n", namespaces[1], "link", "set", "eth0", "up")
-        until(lambda: (out / "run.json").exists() or bool(failed(up)), LIMIT, "it hangs")
+        until(lambda: (out / "run.json").exists() or bool(failed(out)), LIMIT, "it hangs")
         answered = json.loads((out / "run.json").read_text())["federation"]["answered"]
         without = sum(1 not in round_ for round_ in answered["fed/train"])
         print(f"\ncut for {seconds} s: {without} of {len(answered['fed/train'])} rounds without it")

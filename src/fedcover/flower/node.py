@@ -21,27 +21,25 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from logging import getLogger
-from types import SimpleNamespace
 from typing import Any
 
 from fedcover.errors import DataError
+from fedcover.flower.pace import PAUSE, hurry_node
 
-POLL = 0.1  # seconds between two looks for an order; Flower's node takes three
 HEARTBEAT = 10.0  # seconds after which Flower is told that an order is still being worked on
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 _log = getLogger(__name__)
 
 
-def run_node(arguments: Sequence[str], port: int, poll: float = POLL) -> None:
+def run_node(arguments: Sequence[str], port: int, poll: float = PAUSE) -> None:
     """Run ``flower-supernode`` with these arguments until it is stopped; a port on this host
     is where node and site talk to each other."""
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-    from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
     secret = secrets.token_bytes(32)
-    vars(start_client_internal)["time"] = _hurried(time, poll)
+    hurry_node(poll)
     threading.Thread(target=_work, args=(port, secret, poll), daemon=True).start()
     with _secret_file(secret) as file:
         sys.argv = [
@@ -57,13 +55,6 @@ def run_node(arguments: Sequence[str], port: int, poll: float = POLL) -> None:
             file,
         ]
         flower_supernode()
-
-
-def _hurried(clock: Any, longest: float) -> Any:
-    """The module ``time`` as the node sees it: it waits for messages no longer than this."""
-    return SimpleNamespace(
-        **{**vars(clock), "sleep": lambda seconds: time.sleep(min(seconds, longest))}
-    )
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedcover.errors import FedcoverError
+from fedcover.flower.pace import hurry
 from fedcover.flower.settings import order_from
 from fedcover.flower.transport import FlowerTransport
 from fedcover.parties.coordinate import coordinate
@@ -20,6 +21,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Lead the job; the run folder is where ``out`` says."""
     speak()
+    hurry()
     try:
         coordinate(order_from(context.run_config), FlowerTransport(grid))
     except FedcoverError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from fedcover.flower.local import LocalFederation
 from fedcover.graphs import load
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
+from fedcover.parties.coordinate import FAILURE, job_folder
+from fedcover.parties.journal import FILE
 
 JOIN = 120.0  # seconds until every site must be there
 LIMIT = 3600.0  # seconds until the whole job must be done
@@ -88,20 +91,31 @@ def _stamp(out: Path) -> float:
 def _follow(
     federation: LocalFederation, out: Path, before: float, tell: Callable[[str], None]
 ) -> None:
-    """Say what the coordinator says, until the run folder stands or the job has failed."""
-    log, told, end = federation.folder / "superlink.log", 0, time.monotonic() + LIMIT
+    """Say how far the job is, until the run folder stands or the job has failed."""
+    beside, end, said = job_folder(out), time.monotonic() + LIMIT, ""
     while time.monotonic() < end:
-        lines = log.read_text(errors="replace").splitlines()
-        for line in lines[told:]:
-            _, found, sentence = line.partition("fedcover: ")
-            if found:
-                tell(sentence)
-            if "fedcover: failed: " in line:
-                raise DataError(sentence.removeprefix("failed: "))
-        told = len(lines)
         if _stamp(out) > before:
             return
+        if (beside / FAILURE).exists():
+            raise DataError((beside / FAILURE).read_text().strip())
         if federation.processes["superlink"].poll() is not None:
-            raise DataError(f"the SuperLink has stopped; its log is {log}.")
+            raise DataError(f"the SuperLink has stopped; see {federation.folder}.")
+        phase = _phase(beside / FILE)
+        if phase != said:
+            tell(phase)
+            said = phase
         time.sleep(0.2)
-    raise DataError(f"the job was not done after {LIMIT:.0f} s; its log is {log}.")
+    raise DataError(f"the job was not done after {LIMIT:.0f} s; see {federation.folder}.")
+
+
+def _phase(ledger: Path) -> str:
+    """What the coordinator's ledger speaks of last."""
+    if not ledger.exists():
+        return ""
+    with ledger.open("rb") as file:
+        file.seek(max(ledger.stat().st_size - 4096, 0))
+        lines = file.read().decode(errors="replace").splitlines()
+    try:
+        return str(json.loads(lines[-1])["phase"])
+    except (ValueError, IndexError, KeyError):
+        return ""

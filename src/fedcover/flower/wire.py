@@ -1,73 +1,73 @@
-"""Orders and replies as Flower's messages, and back."""
+"""Orders and replies as Flower's messages, and back.
+
+Flower carries every record and every array of a message by requests of its own; so all arrays of a
+message travel as one run of bytes in its head, which says what it is made of. Only what is too long
+for one request goes as an array, which Flower cuts into pieces.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.app import Message as FlowerMessage
+from numpy.typing import NDArray
 
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError
 from fedcover.parties.messages import Order, Reply
 
 QUERY = "query"  # Flower's message type: the ClientApp's one function
-HEAD, BODY, CONCLUSION = "head", "body", "conclusion:"
+HEAD, BODY, DATA = "head", "body", "data"
+LONG = 8 << 20  # bytes
 
 
 def order_message(order: Order, node: int, seconds: float) -> FlowerMessage:
     """A message that is dropped if its node does not fetch it in time."""
-    head = ConfigRecord(
-        {
-            "job": order.job,
-            "phase": order.phase,
-            "verb": order.verb,
-            "round": order.round,
-            "number": order.number,
-        }
-    )
-    content: dict[str, Any] = {HEAD: head, BODY: _record(order.query)}
-    content |= {f"{CONCLUSION}{name}": _record(m) for name, m in order.conclusions.items()}
-    return FlowerMessage(
-        RecordDict(content), node, QUERY, ttl=seconds, group_id=f"{order.phase} {order.round}"
-    )
+    head = {
+        "job": order.job,
+        "phase": order.phase,
+        "verb": order.verb,
+        "round": order.round,
+        "number": order.number,
+    }
+    content = _packed(head, {"": order.query, **order.conclusions})
+    group = f"{order.phase} {order.round}"
+    return FlowerMessage(content, node, QUERY, ttl=seconds, group_id=group)
 
 
 def order_of(message: FlowerMessage) -> Order:
     """What has come to a site."""
-    content = message.content
-    head = content.config_records[HEAD]
+    head = message.content.config_records[HEAD]
+    parts = _unpacked(message.content)
+    query = parts.pop("", {})
     return Order(
         str(head["job"]),
         str(head["phase"]),
         str(head["verb"]),
         int(head["round"]),  # type: ignore[arg-type]
         int(head["number"]),  # type: ignore[arg-type]
-        _arrays(content.array_records[BODY]),
-        {
-            name.removeprefix(CONCLUSION): _arrays(record)
-            for name, record in content.array_records.items()
-            if name.startswith(CONCLUSION)
-        },
+        query,
+        parts,
     )
 
 
 def reply_message(name: str, reply: Reply, order: FlowerMessage) -> FlowerMessage:
     """A site's answer, under its name."""
-    head = ConfigRecord(
-        {
-            "site": name,
-            "job": reply.job,
-            "phase": reply.phase,
-            "verb": reply.verb,
-            "round": reply.round,
-            "problem": reply.problem,
-            "seconds": reply.seconds,
-            "preparing": reply.preparing,
-        }
-    )
-    return FlowerMessage(RecordDict({HEAD: head, BODY: _record(reply.content)}), reply_to=order)
+    head = {
+        "site": name,
+        "job": reply.job,
+        "phase": reply.phase,
+        "verb": reply.verb,
+        "round": reply.round,
+        "problem": reply.problem,
+        "seconds": reply.seconds,
+        "preparing": reply.preparing,
+    }
+    return FlowerMessage(_packed(head, {"": reply.content}), reply_to=order)
 
 
 def reply_of(message: FlowerMessage, most: int) -> tuple[str, Reply]:
@@ -76,21 +76,60 @@ def reply_of(message: FlowerMessage, most: int) -> tuple[str, Reply]:
         raise DataError(message.error.reason or "it failed without a word")
     try:
         head = message.content.config_records[HEAD]
-        body = message.content.array_records[BODY]
-        size = sum(len(array.data) for array in body.values())
-        site, problem = str(head["site"]), str(head["problem"])
+        size = _size(message.content)
+        problem = str(head["problem"])
+        content: Message = {}
         if size > most:
-            body, problem = ArrayRecord(), f"it has {size} bytes, and at most {most} can be right"
-        place = (str(head["job"]), str(head["phase"]), str(head["verb"]), int(head["round"]))  # type: ignore[arg-type]
-        times = [max(float(head[key]), 0.0) for key in ("seconds", "preparing")]  # type: ignore[arg-type]
-        return site, Reply(*place, _arrays(body), problem, *times)
+            problem = f"it has {size} bytes, and at most {most} can be right"
+        else:
+            content = _unpacked(message.content).get("", {})
+        words = [str(head[key]) for key in ("job", "phase", "verb")]
+        seconds, preparing = (max(float(head[k]), 0.0) for k in ("seconds", "preparing"))  # type: ignore[arg-type]
+        round_ = int(head["round"])  # type: ignore[arg-type]
+        reply = Reply(words[0], words[1], words[2], round_, content, problem, seconds, preparing)
+        return str(head["site"]), reply
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(f"its message cannot be read: {error}") from error
 
 
-def _record(message: Message) -> ArrayRecord:
-    return ArrayRecord({name: Array(array) for name, array in message.items()})
+def _packed(head: Mapping[str, Any], parts: Mapping[str, Message]) -> RecordDict:
+    arrays = [(part, name, array) for part, m in parts.items() for name, array in m.items()]
+    contents = [[part, name, str(a.dtype), list(a.shape)] for part, name, a in arrays]
+    data = b"".join(np.ascontiguousarray(array).tobytes() for _, _, array in arrays)
+    told = ConfigRecord({**head, "contents": json.dumps(contents)})
+    if len(data) < LONG:
+        told[DATA] = data
+        return RecordDict({HEAD: told})
+    body = ArrayRecord({DATA: Array(np.frombuffer(data, dtype=np.uint8))})
+    return RecordDict({HEAD: told, BODY: body})
 
 
-def _arrays(record: Mapping[str, Array]) -> Message:
-    return {name: array.numpy() for name, array in record.items()}
+def _size(content: RecordDict) -> int:
+    bodies = content.array_records.values()
+    return len(_short(content)) + sum(len(a.data) for body in bodies for a in body.values())
+
+
+def _short(content: RecordDict) -> bytes:
+    data = content.config_records[HEAD].get(DATA, b"")
+    if not isinstance(data, bytes):
+        raise ValueError("its data are not bytes")
+    return data
+
+
+def _unpacked(content: RecordDict) -> dict[str, dict[str, NDArray[Any]]]:
+    data = _short(content)
+    if BODY in content.array_records:
+        data = content.array_records[BODY][DATA].numpy().tobytes()
+    parts: dict[str, dict[str, NDArray[Any]]] = {}
+    start = 0
+    for part, name, kind, shape in json.loads(str(content.config_records[HEAD]["contents"])):
+        dtype = np.dtype(str(kind))
+        if dtype.hasobject:
+            raise ValueError(f"{name} is not an array of numbers")
+        count = int(np.prod(shape, dtype=np.int64))
+        array = np.frombuffer(data, dtype, count, start).reshape(shape)
+        start += array.nbytes
+        parts.setdefault(part, {})[name] = array
+    if start != len(data):
+        raise ValueError(f"it has {len(data)} bytes where its head says {start}")
+    return parts

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
 
+from fedcover.errors import FedcoverError
 from fedcover.experiment.store import check_target
+from fedcover.files import write_whole
 from fedcover.graphs.schema import Schema
 from fedcover.parties.checkpoint import Checkpoint
 from fedcover.parties.drive import Driver, OnRound, Transport
 from fedcover.parties.job import Job
 from fedcover.parties.journal import FILE, Journal
 from fedcover.parties.outcome import write_outcome
+
+FAILURE = "failed.txt"
+"""Why a job has ended without a run folder, for whoever waits for it."""
 
 _log = getLogger(__name__)
 
@@ -29,7 +34,12 @@ class Assignment:
     @property
     def beside(self) -> Path:
         """What a coordinator that is started again needs; gone when the run folder stands."""
-        return self.out.parent / f"{self.out.name}.job"
+        return job_folder(self.out)
+
+
+def job_folder(out: Path) -> Path:
+    """Where a job keeps what it needs to go on, beside its run folder."""
+    return out.parent / f"{out.name}.job"
 
 
 def coordinate(
@@ -47,7 +57,13 @@ def coordinate(
         Journal(ledger),
         on_round or _say,
     )
-    outcomes = driver.run()
+    failure = assignment.beside / FAILURE
+    failure.unlink(missing_ok=True)
+    try:
+        outcomes = driver.run()
+    except FedcoverError as error:
+        write_whole(failure, f"{error}\n".encode())
+        raise
     write_outcome(out, job, schema, driver.roster, outcomes, driver.record, ledger)
     shutil.rmtree(assignment.beside, ignore_errors=True)
     _log.info("%s is written", out)

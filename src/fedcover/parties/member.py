@@ -80,7 +80,7 @@ class Member:
             return Reply.to(order, problem=f"{place}{error.strerror or error}.")
         except MemoryError:
             return Reply.to(order, problem="there is not enough memory.")
-        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        except (LookupError, ValueError, TypeError, RuntimeError) as error:
             _log.exception("an order could not be understood")
             return Reply.to(order, problem=f"the order cannot be understood: {error}.")
         return Reply.to(order, content)
