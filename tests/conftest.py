@@ -1,15 +1,17 @@
 """Fixtures that several test folders share: tiny graphs, and the folder of the other data sets."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from torch_geometric.data import Data
 
 from fedcover.graphs.assemble import assemble
+from fedcover.graphs.sites import SCHEMA_FILE, common_schema, site_folders
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,3 +65,37 @@ def random_graph() -> Data:
         label_names=["a", "b", "c"],
         node_ids=np.arange(60),
     )
+
+
+@pytest.fixture(scope="session")
+def toy_sites() -> Callable[[Path, Sequence[str]], Path]:
+    """Write small parties' folders and their schema: ``toy_sites(folder, names)``."""
+
+    def write(folder: Path, names: Sequence[str]) -> Path:
+        for seed, name in enumerate(names):
+            _write_site(folder / name, (28, 40, 34)[seed % 3], seed)
+        schema = common_schema(site_folders(folder))
+        (folder / SCHEMA_FILE).write_text(schema.to_json())
+        return folder
+
+    return write
+
+
+def _write_site(folder: Path, nodes: int, seed: int) -> None:
+    """Eight features, three labels that they tell apart, edges between like nodes."""
+    rng = np.random.default_rng(seed)
+    names = ("blue", "green", "red")
+    y = np.concatenate([np.arange(3), rng.integers(0, 3, nodes - 3)])
+    x = (rng.random((nodes, 8)) < 0.15).astype(float)
+    x[np.arange(nodes), 2 * y] = 1
+    x[:, 6:] = rng.normal(size=(nodes, 2)).round(4)  # so that no two rows are the same
+    ids = np.array([f"{folder.name}-{i}" for i in range(nodes)])
+    roles = np.resize(["train", "train", "valid", "calib", "calib", "test", "test"], nodes)
+    ends = rng.integers(0, nodes, (2, 3 * nodes))
+    ends = ends[:, y[ends[0]] == y[ends[1]]]
+    folder.mkdir(parents=True)
+    columns = {"id": ids, "label": [names[k] for k in y], "split": rng.permutation(roles)}
+    frame = pl.DataFrame({**columns, **{f"f{j}": x[:, j] for j in range(8)}})
+    frame.write_csv(folder / "nodes.csv")
+    edges = pl.DataFrame({"source": ids[ends[0]], "target": ids[ends[1]]})
+    edges.write_csv(folder / "edges.csv")

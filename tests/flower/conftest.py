@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,35 +9,18 @@ from pathlib import Path
 import pytest
 
 from fedcover.flower.local import LocalFederation
-from fedcover.graphs.sites import SCHEMA_FILE, common_schema, site_folders
-
-_toy = importlib.util.spec_from_file_location(
-    "parties_toy", Path(__file__).parents[1] / "parties" / "conftest.py"
-)
-assert _toy is not None
-assert _toy.loader is not None
-toy = importlib.util.module_from_spec(_toy)
-_toy.loader.exec_module(toy)
-
-
-def write_toy(folder: Path, names: tuple[str, ...]) -> Path:
-    for seed, name in enumerate(names):
-        toy.write_site(folder / name, 28 + 6 * (seed % 4), seed)
-    (folder / SCHEMA_FILE).write_text(common_schema(site_folders(folder)).to_json())
-    return folder
+from fedcover.graphs.sites import site_folders
 
 
 @pytest.fixture(scope="module")
-def toy_sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("federation") / "sites", ("ada", "bob", "cleo"))
+def sites(tmp_path_factory: pytest.TempPathFactory, toy_sites: Callable[..., Path]) -> Path:
+    return toy_sites(tmp_path_factory.mktemp("federation") / "sites", ("ada", "bob", "cleo"))
 
 
 @pytest.fixture(scope="module")
-def federation(
-    toy_sites: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LocalFederation]:
+def federation(sites: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
     """A SuperLink and three registered sites, all running."""
-    with LocalFederation(tmp_path_factory.mktemp("processes"), site_folders(toy_sites)) as up:
+    with LocalFederation(tmp_path_factory.mktemp("processes"), site_folders(sites)) as up:
         up.start_superlink()
         for site in up.sites:
             up.register(site)

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from fedcover.graphs.sites import site_folders
 from fedcover.parties import journal
 from fedcover.parties.coordinate import FAILURE, job_folder
 
-from .conftest import until, write_toy
+from .conftest import until
 from .test_processes import settings_for
 
 pytestmark = pytest.mark.federation
@@ -35,8 +35,9 @@ LIMIT = 300.0
 
 
 @contextmanager
-def running(folder: Path, names: tuple[str, ...]) -> Iterator[LocalFederation]:
-    sites = write_toy(folder / "sites", names)
+def running(folder: Path) -> Iterator[LocalFederation]:
+    """A SuperLink, and a process for every site in the folder."""
+    sites = folder / "sites"
     with LocalFederation(folder / "processes", site_folders(sites)) as up:
         up.start_superlink()
         for site in up.sites:
@@ -73,13 +74,16 @@ def check_sets(sites: Path, out: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(RUNS))
-def test_a_kill_at_a_random_moment_of_a_random_phase(seed: int, tmp_path: Path) -> None:
+def test_a_kill_at_a_random_moment_of_a_random_phase(
+    seed: int, tmp_path: Path, toy_sites: Callable[..., Path]
+) -> None:
     rng = np.random.default_rng([seed, 0xDEAD])
     victim = ("superlink", "ada", "bob", "cleo")[int(rng.integers(4))]
     phase, pause = PHASES[int(rng.integers(len(PHASES)))], float(rng.random())
     back = bool(rng.integers(2))
     print(f"\nseed {seed}: {victim} killed {pause:.2f} s into {phase}, comes back: {back}")
-    with running(tmp_path, ("ada", "bob", "cleo")) as up:
+    toy_sites(tmp_path / "sites", ("ada", "bob", "cleo"))
+    with running(tmp_path) as up:
         out = tmp_path / "out"
         settings = settings_for(
             tmp_path / "sites", out, methods="gen", scores="lac", rounds=8, timeout=20.0
@@ -107,8 +111,11 @@ def test_a_kill_at_a_random_moment_of_a_random_phase(seed: int, tmp_path: Path) 
             assert "sites" in failed(out)
 
 
-def test_a_coordinator_that_was_killed_ends_with_the_same_numbers(tmp_path: Path) -> None:
-    with running(tmp_path, ("ada", "bob", "cleo")) as up:
+def test_a_coordinator_that_was_killed_ends_with_the_same_numbers(
+    tmp_path: Path, toy_sites: Callable[..., Path]
+) -> None:
+    toy_sites(tmp_path / "sites", ("ada", "bob", "cleo"))
+    with running(tmp_path) as up:
         whole, again = tmp_path / "whole", tmp_path / "again"
         changes = {"methods": "gen", "rounds": 10}
         up.start_job(settings_for(tmp_path / "sites", whole, **changes))
@@ -161,9 +168,9 @@ def namespaces() -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("seconds", [5, 60])
 def test_a_site_behind_a_cut_cable_comes_back(
-    seconds: int, namespaces: list[str], tmp_path: Path
+    seconds: int, namespaces: list[str], tmp_path: Path, toy_sites: Callable[..., Path]
 ) -> None:
-    sites = write_toy(tmp_path / "sites", ("ada", "bob", "cleo"))
+    sites = toy_sites(tmp_path / "sites", ("ada", "bob", "cleo"))
     with LocalFederation(tmp_path / "processes", site_folders(sites), "10.213.0.1") as up:
         up.start_superlink()
         for site, name in zip(up.sites, namespaces, strict=True):
@@ -186,9 +193,12 @@ def test_a_site_behind_a_cut_cable_comes_back(
 
 
 @pytest.mark.parametrize("count", [3, 10])
-def test_where_the_seconds_of_a_round_go(count: int, tmp_path: Path) -> None:
+def test_where_the_seconds_of_a_round_go(
+    count: int, tmp_path: Path, toy_sites: Callable[..., Path]
+) -> None:
     names = tuple(f"site-{k:02d}" for k in range(count))
-    with running(tmp_path, names) as up:
+    toy_sites(tmp_path / "sites", names)
+    with running(tmp_path) as up:
         out = tmp_path / "out"
         settings = settings_for(
             tmp_path / "sites", out, methods="fed", scores="lac", rounds=30, sites=count

@@ -1,4 +1,4 @@
-"""Three small parties: eight features, three labels, twenty to forty nodes each."""
+"""Jobs of three small parties, all in one process."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
 import pytest
 
 from fedcover.experiment import Config
 from fedcover.graphs.schema import Schema, read_schema
-from fedcover.graphs.sites import SCHEMA_FILE, common_schema, site_folders
+from fedcover.graphs.sites import SCHEMA_FILE, site_folders
 from fedcover.neighbors.settings import GenSettings
 from fedcover.parties.coordinate import Assignment
 from fedcover.parties.drive import Driver, Transport
@@ -21,41 +19,11 @@ from fedcover.parties.loopback import Loopback
 from fedcover.parties.member import Member
 
 NAMES = ("ada", "bob", "cleo")
-FEATURES, LABELS = 8, ("blue", "green", "red")
-
-
-def write_site(folder: Path, nodes: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    y = np.concatenate([np.arange(3), rng.integers(0, 3, nodes - 3)])
-    x = (rng.random((nodes, FEATURES)) < 0.15).astype(float)
-    x[np.arange(nodes), 2 * y] = 1
-    x[:, 6:] = rng.normal(size=(nodes, 2)).round(4)  # so that no two rows are the same
-    folder.mkdir(parents=True)
-    columns: dict[str, Any] = {
-        "id": [f"{folder.name}-{i}" for i in range(nodes)],
-        "label": [LABELS[label] for label in y],
-        "split": rng.permutation(
-            np.resize(["train", "train", "valid", "calib", "calib", "test", "test"], nodes)
-        ).tolist(),
-    }
-    frame = pl.DataFrame(columns | {f"f{j}": x[:, j] for j in range(FEATURES)})
-    frame.write_csv(folder / "nodes.csv")
-    ends = rng.integers(0, nodes, (2, 3 * nodes))
-    same = y[ends[0]] == y[ends[1]]
-    ids = np.array(columns["id"])
-    pl.DataFrame({"source": ids[ends[0][same]], "target": ids[ends[1][same]]}).write_csv(
-        folder / "edges.csv"
-    )
 
 
 @pytest.fixture
-def sites(tmp_path: Path) -> Path:
-    folder = tmp_path / "sites"
-    for seed, (name, nodes) in enumerate(zip(NAMES, (28, 40, 34), strict=True)):
-        write_site(folder / name, nodes, seed)
-    schema = common_schema(site_folders(folder))
-    (folder / SCHEMA_FILE).write_text(schema.to_json())
-    return folder
+def sites(tmp_path: Path, toy_sites: Callable[..., Path]) -> Path:
+    return toy_sites(tmp_path / "sites", NAMES)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from fedcover.errors import DataError
 from fedcover.flower.wire import order_message, reply_of
 from fedcover.parties.messages import Order, Reply
 
-SHORTEST, LONGEST = 0.02, 0.5  # seconds between two looks for replies
+SHORTEST, LONGEST = 0.1, 0.5  # seconds between two looks for replies
 NEWCOMERS = 1.0  # seconds between two looks for nodes that have come
 MOST = 1 << 30  # bytes of a reply that is unpacked at all
 
