@@ -131,7 +131,7 @@ def test_markdown_and_latex_say_the_same():
     text = latex(table)
     assert r"a$|$b\_c & 1.0 $\pm$ 0.1 \\" in text
     assert "resizebox" not in text
-    wide = latex(Table("", ["x"] * 9, [["1"] * 9], pl.DataFrame()))
+    wide = latex(Table("", ["x"] * 7, [["123,456,789"] * 7], pl.DataFrame()))
     assert wide.count("{") == wide.count("}")
     assert r"\resizebox{\textwidth}{!}{%" in wide
     assert r"\caption{A \& B}" in text

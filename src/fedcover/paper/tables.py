@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-WIDE = 8  # columns that fit on a page
+WIDE = 60  # characters that fit on a page, the gaps between columns not counted
 _LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -67,14 +67,15 @@ def latex(table: Table) -> str:
 
     It needs the packages booktabs and graphicx: a wide one is scaled to the text's width.
     """
-    wide = len(table.headings) > WIDE
-    columns = "l" * table.words + "r" * (len(table.headings) - table.words)
+    columns = zip(table.headings, *table.rows, strict=True)
+    wide = sum(max(map(len, column)) for column in columns) > WIDE
+    alignment = "l" * table.words + "r" * (len(table.headings) - table.words)
     lines = [
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{escape(table.title)}}}",
         *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
-        rf"\begin{{tabular}}{{{columns}}}",
+        rf"\begin{{tabular}}{{{alignment}}}",
         r"\toprule",
         _latex_row(table.headings),
         r"\midrule",
