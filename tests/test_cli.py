@@ -411,7 +411,7 @@ BAD_USAGE = {
     "unknown command": ("rnu cora", "No such command 'rnu'. Did you mean 'run'?"),
     "unknown option": (
         "run cora --clinets 3",
-        "No such option: --clinets; did you mean --clients?",
+        "No such option '--clinets'; did you mean --clients?",
     ),
     "option alone": ("run cora --clients", "'--clients' requires an argument"),
     "extra argument": ("run cora citeseer", "unexpected extra argument"),

@@ -9,9 +9,9 @@ import torch
 from fedcover.errors import DataError
 from fedcover.federation import Federation, InProcess, Plan, Prior, Reference, Trained, inprocess
 from fedcover.federation.engine import inputs, log_prior
-from fedcover.federation.program import _Best
 from fedcover.federation.sets import SetSize, SetsPlan
 from fedcover.federation.stack import Parameters
+from fedcover.federation.validation import Best
 from fedcover.models import MODELS
 from fedcover.neighbors.augment import augment
 
@@ -318,7 +318,7 @@ def test_training_that_diverges_is_said_in_a_sentence(make_federation, engine):
 
 def test_a_diverged_round_is_never_the_best():
     start = Parameters(*(torch.zeros(1) for _ in range(4)))
-    best = _Best(start, [torch.zeros(1, dtype=torch.int64)] * 4, np.array([True]), None)
+    best = Best(start, [torch.zeros(1, dtype=torch.int64)] * 4, np.array([True]), None)
     for round_, loss in enumerate([3.0, 2.0, np.nan, np.nan]):
         best.update(np.array([loss]), Parameters(*(torch.full((1,), round_) for _ in range(4))))
     assert best.round.tolist() == [1]

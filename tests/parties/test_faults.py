@@ -59,7 +59,7 @@ def spoilt(who: str, phase: str, how: Callable[[dict[str, Any]], dict[str, Any]]
     """The site's replies in a phase are changed."""
 
     def change(name: str, order: Order, reply: Reply) -> Reply:
-        if name != who or not order.phase.endswith(phase):
+        if name != who or not order.phase.endswith(phase) or order.verb == "loss":
             return reply
         return replace(reply, content=how(dict(reply.content)))
 

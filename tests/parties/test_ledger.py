@@ -105,7 +105,8 @@ def test_the_search_finds_what_is_there() -> None:
     x = np.eye(4, dtype=np.float32)[:, [0, 1, 2, 3, 0]]
     assert _rows_in(x, np.array([[9, 9, 9, 9, 9], [1, 0, 0, 0, 1]], np.float64))
     assert _values_in(np.array([0.123456], np.float32), np.array([7, 0.123456], np.float32))
-    assert _run_in(np.array([2, 0, 1, 1, 2, 0]), np.array([5, 2, 0, 1, 1, 2, 0, 5], np.int8))
+    labels = np.array([2, 0, 1, 1, 2, 0] * 2)
+    assert _run_in(labels, np.array([5, *labels, 5], np.int8))
 
 
 def _rows_in(rows: np.ndarray, sent: np.ndarray) -> bool:
@@ -120,9 +121,9 @@ def _rows_in(rows: np.ndarray, sent: np.ndarray) -> bool:
 
 
 def _run_in(column: np.ndarray, sent: np.ndarray) -> bool:
-    """Whether a whole column stands in what was sent."""
+    """Whether a whole column was sent; a few labels alone may stand in counts by chance."""
     flat = sent.astype(np.float64).ravel()
-    return column.size > 3 and column.astype(np.float64).tobytes() in flat.tobytes()
+    return column.size >= 12 and column.astype(np.float64).tobytes() in flat.tobytes()
 
 
 def _values_in(secret: np.ndarray, sent: np.ndarray) -> bool:

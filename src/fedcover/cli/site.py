@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, help_if_alone, number
+from fedcover.cli.options import Data, help_if_alone, number, words
 from fedcover.errors import DataError, UsageError
 
 app = typer.Typer(
@@ -26,6 +27,10 @@ def init(
         Path | None,
         typer.Option(metavar="FILE", help="What the parties agreed on (default: make it)."),
     ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="All labels, where this party, which makes the schema, lacks some."),
+    ] = None,
 ) -> None:
     """Check a party's folder, and that it has the agreed schema; without one, make it.
 
@@ -38,7 +43,11 @@ def init(
 
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder.")
+    if schema and labels:
+        raise UsageError("--labels are for the party that makes the schema; --schema has its own.")
     agreed = read_schema(schema) if schema else read_schema_of(folder)
+    if labels is not None:
+        agreed = replace(agreed, labels=words("labels", labels) or ())
     graph = read_folder(folder, agreed)
     target = folder / SCHEMA_FILE
     if target.exists() and read_schema(target) != agreed:

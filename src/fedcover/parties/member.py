@@ -100,13 +100,13 @@ class Member:
             if order.verb != "hello" and not folder.exists():
                 raise DataError(f"the job {order.job} is not known here; it must say hello first.")
             self._part = Part(order.job, self.name, self._data, self._work, Checkpoint(folder))
-            self._forget_old()
+            self._forget_all_but(folder)
         return self._part
 
-    def _forget_old(self) -> None:
-        """Delete the memory of all but the last few jobs."""
-        jobs = [path for path in (self._work / MEMORY).glob("*") if path.is_dir()]
-        for path in sorted(jobs, key=lambda path: path.stat().st_mtime)[:-REMEMBERED]:
+    def _forget_all_but(self, current: Path) -> None:
+        """Delete the memory of all but this job and the last few others."""
+        others = [path for path in (self._work / MEMORY).glob("*") if path != current]
+        for path in sorted(others, key=lambda path: path.stat().st_mtime)[: 1 - REMEMBERED]:
             shutil.rmtree(path, ignore_errors=True)
 
 
