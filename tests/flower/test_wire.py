@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from flwr.app import Error, RecordDict
 from flwr.app import Message as FlowerMessage
+from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
@@ -14,9 +17,20 @@ from fedcover.errors import DataError
 from fedcover.flower.wire import order_message, order_of, reply_message, reply_of
 from fedcover.parties.messages import Order, Reply
 
+
+@pytest.fixture(scope="module", autouse=True)
+def in_a_run() -> Iterator[None]:
+    """Flower's messages know which run they belong to."""
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 2, 3
+    yield
+    TaskIdentity._task_id = TaskIdentity._run_id = TaskIdentity._node_id = None
+
+
 kinds = st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_])
 some = kinds.flatmap(lambda kind: arrays(kind, array_shapes(min_dims=0, min_side=0, max_side=4)))
-messages = st.dictionaries(st.text("abc.019", min_size=1, max_size=6), some, max_size=3)
+names = st.text("abc.019", min_size=1, max_size=6)
+messages = st.dictionaries(names, some, max_size=3)
+concluded = st.dictionaries(names, some, min_size=1, max_size=3)
 
 
 def same(left: dict, right: dict) -> bool:
@@ -27,7 +41,7 @@ def same(left: dict, right: dict) -> bool:
     )
 
 
-@given(messages, st.dictionaries(st.text("ab/ ", min_size=1, max_size=8), messages, max_size=2))
+@given(messages, st.dictionaries(st.text("ab/ ", min_size=1, max_size=8), concluded, max_size=2))
 def test_an_order_arrives_as_it_was_sent(query: dict, conclusions: dict) -> None:
     order = Order("job", "gen/train", "fit", 7, 2, query, conclusions)
     found = order_of(order_message(order, 5, 60.0))

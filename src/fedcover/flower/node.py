@@ -24,7 +24,7 @@ from logging import getLogger
 from typing import Any
 
 from fedcover.errors import DataError
-from fedcover.flower.pace import PAUSE, hurry_node
+from fedcover.flower.pace import NEAR, hurry_node
 
 HEARTBEAT = 10.0  # seconds after which Flower is told that an order is still being worked on
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
@@ -32,15 +32,15 @@ _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 _log = getLogger(__name__)
 
 
-def run_node(arguments: Sequence[str], port: int, poll: float = PAUSE) -> None:
+def run_node(arguments: Sequence[str], port: int) -> None:
     """Run ``flower-supernode`` with these arguments until it is stopped; a port on this host
     is where node and site talk to each other."""
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     from flwr.supernode.cli import flower_supernode
 
     secret = secrets.token_bytes(32)
-    hurry_node(poll)
-    threading.Thread(target=_work, args=(port, secret, poll), daemon=True).start()
+    hurry_node()
+    threading.Thread(target=_work, args=(port, secret), daemon=True).start()
     with _secret_file(secret) as file:
         sys.argv = [
             "flower-supernode",
@@ -65,7 +65,7 @@ def _secret_file(secret: bytes) -> Iterator[str]:
         yield file.name
 
 
-def _work(port: int, secret: bytes, poll: float) -> None:
+def _work(port: int, secret: bytes) -> None:
     """Answer one order after another."""
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
     from flwr.supercore.constant import TaskType
@@ -84,7 +84,7 @@ def _work(port: int, secret: bytes, poll: float) -> None:
                 continue
         except Exception as error:  # whatever went wrong with one order, the next may be fine
             _log.warning("an order could not be answered: %s", error)
-        time.sleep(poll)
+        time.sleep(NEAR)
 
 
 def _answer(address: str, token: str) -> None:

@@ -14,6 +14,7 @@ from fedcover.parties.job import Job
 
 LISTS = {"methods": str, "scores": str, "quantiles": str, "alphas": float}
 GRIDS = {"prototypes": int, "shares": float}  # of Gen
+OF_GEN = ("link-rounds", "screening")
 PLAIN = ("model", "rounds", "patience", "local-epochs", "batch-size", "hidden", "lr", "dropout")
 FEDERATION = ("sites", "least", "timeout", "join", "average")
 
@@ -32,9 +33,10 @@ def order_from(run_config: Mapping[str, Any]) -> Assignment:
     for key, kind in GRIDS.items():
         if key in given:
             changes[f"gen_{key}"] = _several(key, given[key], kind)
-    for key in PLAIN:
+    for key in (*PLAIN, *OF_GEN):
         if key in given:
-            changes[key.replace("-", "_")] = given[key]
+            prefix = "gen_" if key in OF_GEN else ""
+            changes[prefix + key.replace("-", "_")] = given[key]
     changes["first_seed"] = int(given.get("seed", 0))
     changes["unit_features"] = bool(given.get("unit-features", schema.binary))
     preset = str(given.get("preset", "default"))

@@ -17,7 +17,7 @@ from fedcover.errors import DataError
 from fedcover.flower.wire import order_message, reply_of
 from fedcover.parties.messages import Order, Reply
 
-SHORTEST, LONGEST = 0.1, 0.5  # seconds between two looks for replies
+SHORTEST, LONGEST = 0.05, 0.4  # seconds between two looks for replies
 NEWCOMERS = 1.0  # seconds between two looks for nodes that have come
 MOST = 1 << 30  # bytes of a reply that is unpacked at all
 
@@ -83,7 +83,7 @@ class FlowerTransport:
                 named = self._read(message)
                 if named is not None:
                     yield named
-            pause = SHORTEST if arrived else min(pause * 1.5, LONGEST)
+            pause = SHORTEST if arrived else min(pause * 1.2, LONGEST)
             time.sleep(min(pause, max(end - time.monotonic(), 0)))
 
     def _read(self, message: FlowerMessage) -> tuple[str, Reply] | None:
