@@ -45,7 +45,7 @@ class InProcess(Here):
         starts = [[start[i] for i in part] if start else None for part in parts]
         rounds = _Rounds(len(stacks), on_round)
         large = nodes * len(stacks[0]) >= LARGE
-        with _threads(max(cores // len(stacks), 1) if large else 1):
+        with threads(max(cores // len(stacks), 1) if large else 1):
             if len(stacks) == 1:
                 return train_stack(stacks[0], plan, starts[0], on_round)
             with ThreadPoolExecutor(min(cores, len(stacks))) as pool:
@@ -109,7 +109,7 @@ class _Rounds:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def threads(count: int) -> Iterator[None]:
     """Let torch use so many threads for one product, for a while."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)

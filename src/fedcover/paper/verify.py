@@ -11,6 +11,7 @@ import polars as pl
 
 from fedcover.errors import DataError
 from fedcover.experiment.recipes import recipe_of
+from fedcover.federation.inprocess import threads
 from fedcover.paper.grid import Cell
 from fedcover.paper.rows import IDENTITY
 from fedcover.paper.work import compute
@@ -49,9 +50,10 @@ def _identity(cell: Cell) -> tuple[object, ...]:
 def verify(
     cells: Sequence[Cell], stored: pl.DataFrame, data: str | Path | None = None
 ) -> Iterator[Comparison]:
-    """Compute each cell again and compare it with its stored rows."""
+    """Compute each cell again, with one thread as the grid's workers, and compare its rows."""
     for cell in cells:
-        again = compute(cell, data)
+        with threads(1):
+            again = compute(cell, data)
         both = stored.join(again, on=IDENTITY, how="inner", suffix="_again")
         size = (both["set_size_again"] - both["set_size"]).abs()
         coverage = (both["coverage_again"] - both["coverage"]).abs()
