@@ -12,7 +12,7 @@ import pytest
 from fedcover.experiment import Config
 from fedcover.flower import keys
 from fedcover.flower.local import HOST, LocalFederation
-from fedcover.flower.settings import order_from
+from fedcover.flower.settings import assignment_from
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders
 from fedcover.parties.coordinate import Assignment, coordinate
 from fedcover.parties.loopback import Loopback
@@ -61,7 +61,7 @@ def test_three_nodes_over_tls_give_what_one_process_gives(
     until((out / "run.json").exists, LIMIT, "no run folder")
 
     same = toy_sites(tmp_path / "sites", ("ada", "bob", "cleo"))
-    job = order_from(settings)
+    job = assignment_from(settings)
     here = Assignment(job.job, job.schema, tmp_path / "here")
     coordinate(here, Loopback([Member(folder) for folder in site_folders(same)]))
     for table in ("results.csv", "groups.csv"):
@@ -111,11 +111,11 @@ def _activated(federation: LocalFederation) -> int:
 
 def test_a_setting_that_is_wrong_is_named(sites: Path, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="alphas"):
-        order_from(settings_for(sites, tmp_path / "x", alphas="1.5"))
+        assignment_from(settings_for(sites, tmp_path / "x", alphas="1.5"))
     with pytest.raises(Exception, match="schema"):
-        order_from({"out": "x"})
+        assignment_from({"out": "x"})
     with pytest.raises(Exception, match="rounds is 0"):
-        order_from(settings_for(sites, tmp_path / "x", rounds=0))
+        assignment_from(settings_for(sites, tmp_path / "x", rounds=0))
 
 
 def test_every_setting_of_the_app_is_read(sites: Path, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_every_setting_of_the_app_is_read(sites: Path, tmp_path: Path) -> None:
     app = tomllib.loads((APP / "pyproject.toml").read_text())
     defaults = app["tool"]["flwr"]["app"]["config"]
     given = {**defaults, "schema": str(sites / SCHEMA_FILE), "out": str(tmp_path / "x")}
-    assignment = order_from(given)
+    assignment = assignment_from(given)
     assert assignment.job.sites == 3
     assert assignment.job.config.methods == ("gen",)
     assert assignment.job.config.lr == Config().lr

@@ -19,7 +19,7 @@ from fedcover.neighbors.settings import GenSettings
 from fedcover.parties import member as member_module
 from fedcover.parties.coordinate import Assignment, coordinate
 from fedcover.parties.drive import Driver
-from fedcover.parties.fedavg import Census, _mean, _pooled
+from fedcover.parties.fedavg import Census, _mean, pooled
 from fedcover.parties.loopback import Loopback
 from fedcover.parties.messages import Order, Reply
 from fedcover.parties.outcome import notes
@@ -87,7 +87,7 @@ def test_averages_weigh_those_that_answered() -> None:
         for site, value in ((1, 1.0), (2, 4.0))
     }
     np.testing.assert_allclose(_mean(replies, plan, census, "mean")["first"], 3.0)
-    np.testing.assert_allclose(_pooled(replies, census, 1), 5.0 / 8)
+    np.testing.assert_allclose(pooled(replies, census, 1), 5.0 / 8)
 
 
 @pytest.mark.parametrize("phase", ["temperature", "quantile"])

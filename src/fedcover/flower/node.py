@@ -107,7 +107,7 @@ def _answer(address: str, token: str) -> None:
             status, details = SubStatus.COMPLETED, ""
             try:
                 reply = app(message=message, context=context)
-            except Exception as error:
+            except Exception as error:  # the coordinator is told, and the node lives on
                 status, details = SubStatus.FAILED, str(error)
                 code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
                 reply = Message(Error(code=code, reason=details), reply_to=message)

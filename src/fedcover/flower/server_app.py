@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedcover.errors import FedcoverError
 from fedcover.flower.pace import hurry
-from fedcover.flower.settings import order_from
+from fedcover.flower.settings import assignment_from
 from fedcover.flower.transport import FlowerTransport
 from fedcover.parties.coordinate import coordinate
 
@@ -23,7 +23,7 @@ def main(grid: Grid, context: Context) -> None:
     speak()
     hurry()
     try:
-        coordinate(order_from(context.run_config), FlowerTransport(grid))
+        coordinate(assignment_from(context.run_config), FlowerTransport(grid))
     except FedcoverError as error:
         logging.getLogger("fedcover").error("failed: %s", error)
         raise

@@ -19,7 +19,7 @@ PLAIN = ("model", "rounds", "patience", "local-epochs", "batch-size", "hidden", 
 FEDERATION = ("sites", "least", "timeout", "join", "average")
 
 
-def order_from(run_config: Mapping[str, Any]) -> Assignment:
+def assignment_from(run_config: Mapping[str, Any]) -> Assignment:
     """The job that these settings describe; a wrong one is named."""
     given = {key: value for key, value in run_config.items() if value != ""}
     changes: dict[str, Any] = {"seeds": 1, "partition": "given"}

@@ -48,8 +48,8 @@ def order_of(message: FlowerMessage) -> Order:
         str(head["job"]),
         str(head["phase"]),
         str(head["verb"]),
-        int(head["round"]),  # type: ignore[arg-type]
-        int(head["number"]),  # type: ignore[arg-type]
+        int(str(head["round"])),
+        int(str(head["number"])),
         query,
         parts,
     )
@@ -84,8 +84,8 @@ def reply_of(message: FlowerMessage, most: int) -> tuple[str, Reply]:
         else:
             content = _unpacked(message.content).get("", {})
         words = [str(head[key]) for key in ("job", "phase", "verb")]
-        seconds, preparing = (max(float(head[k]), 0.0) for k in ("seconds", "preparing"))  # type: ignore[arg-type]
-        round_ = int(head["round"])  # type: ignore[arg-type]
+        seconds, preparing = (max(float(str(head[k])), 0.0) for k in ("seconds", "preparing"))
+        round_ = int(str(head["round"]))
         reply = Reply(words[0], words[1], words[2], round_, content, problem, seconds, preparing)
         return str(head["site"]), reply
     except (KeyError, ValueError, TypeError) as error:

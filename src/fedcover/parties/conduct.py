@@ -21,12 +21,12 @@ from fedcover import conformal
 from fedcover.conformal.protocol import Message, Server, side_by_side
 from fedcover.experiment.recipes import Recipe, recipe_of
 from fedcover.experiment.temperature import WAYS
-from fedcover.federation.engine import diverged
+from fedcover.federation.engine import Plan, diverged
 from fedcover.graphs.schema import Schema
 from fedcover.parties import checks
 from fedcover.parties.calibration import CalibrationCheck
 from fedcover.parties.checkpoint import Checkpoint
-from fedcover.parties.fedavg import Averaged, Census, fedavg
+from fedcover.parties.fedavg import Averaged, Census, fedavg, pooled
 from fedcover.parties.job import Job, plan
 from fedcover.parties.messages import (
     Check,
@@ -110,7 +110,7 @@ class Conductor:
         yield from self._sets(name, outcome)
         return outcome
 
-    def _train(self, phase: str, training: Any, models: int = 1) -> Conversation[Averaged]:
+    def _train(self, phase: str, training: Plan, models: int = 1) -> Conversation[Averaged]:
         return fedavg(
             phase,
             training,
@@ -185,9 +185,7 @@ class Conductor:
 
         def ask() -> Conversation[dict[str, NDArray[Any]]]:
             replies = yield Request(f"{name}/alone", "alone", 0, {}, check, check.nbytes)
-            count = sum(self._roster.of("valid")[site] for site in replies)
-            total = sum((reply["loss"] for reply in replies.values()), np.zeros(rounds))
-            return {"loss": total / count if count else np.full(rounds, np.nan)}
+            return {"loss": pooled(replies, self._roster.census, rounds)}
 
         losses = (yield from self._once(f"{name}/alone", ask))["loss"]
         if not any(self._roster.of("valid").values()):

@@ -147,7 +147,7 @@ def fedavg(
     while not now.done and now.round < plan.rounds:
         replies = yield Request(phase, "fit", now.round, now.weights, check, most)
         if now.round > 0:
-            now = now.judged(_pooled(replies, census, models), validated, plan.patience)
+            now = now.judged(pooled(replies, census, models), validated, plan.patience)
             if now.ended(plan.patience):
                 now = replace(now, done=True)
                 break
@@ -158,7 +158,7 @@ def fedavg(
         if validated:
             check = Arrays({"loss": (np.float64, (models,))})
             replies = yield Request(phase, "loss", now.round, now.weights, check, check.nbytes)
-            losses = _pooled(replies, census, models)
+            losses = pooled(replies, census, models)
         now = replace(now.judged(losses, validated, plan.patience), done=True)
     if (now.best_round < 0).any():
         raise diverged()
@@ -191,10 +191,11 @@ def _no_negative_loss(_site: int, reply: Message) -> str:
     return "has a negative loss" if (reply["loss"] < 0).any() else ""
 
 
-def _pooled(replies: Replies, census: Census, models: int) -> NDArray[np.float64]:
+def pooled(replies: Replies, census: Census, losses: int) -> NDArray[np.float64]:
+    """The mean losses over the validation nodes of the sites that answered; NaN without any."""
     count = sum(census.valid[site] for site in replies)
-    total = sum((reply["loss"] for reply in replies.values()), np.zeros(models))
-    return total / count if count else np.full(models, np.nan)
+    total = sum((reply["loss"] for reply in replies.values()), np.zeros(losses))
+    return total / count if count else np.full(losses, np.nan)
 
 
 def _mean(replies: Replies, plan: Plan, census: Census, average: str) -> Stacked:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from fedcover import __version__
 from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, SETS, frame
@@ -103,7 +104,7 @@ def notes(job: Job, roster: Roster, outcomes: Outcomes, record: Record) -> list[
 def _results(name: str, job: Job, outcomes: Outcomes) -> list[dict[str, Any]]:
     rows = []
     for method, outcome in outcomes.items():
-        tally = sum(outcome.tallies.values(), np.zeros((len(job.cases), len(TALLIED)), np.int64))
+        tally = _total(job, outcome)
         tests = max(int(tally[0, 0]), 1)
         for k, ((score, rule, alpha), threshold) in enumerate(
             zip(job.cases, outcome.thresholds, strict=True)
@@ -137,12 +138,19 @@ def _results(name: str, job: Job, outcomes: Outcomes) -> list[dict[str, Any]]:
     return rows
 
 
+def _total(job: Job, outcome: MethodOutcome) -> NDArray[np.int64]:
+    """The counts of all sites together."""
+    return sum(outcome.tallies.values(), np.zeros((len(job.cases), len(TALLIED)), np.int64))
+
+
 def _groups(job: Job, roster: Roster, outcomes: Outcomes) -> list[dict[str, Any]]:
     rows = []
     for method, outcome in outcomes.items():
         sites = {roster.names[k]: own for k, own in outcome.tallies.items()}
-        total = sum(sites.values(), np.zeros((len(job.cases), len(TALLIED)), np.int64))
-        kinds = [("all", "all", total), *(("client", name, own) for name, own in sites.items())]
+        kinds = [
+            ("all", "all", _total(job, outcome)),
+            *(("client", name, own) for name, own in sites.items()),
+        ]
         for k, (score, rule, alpha) in enumerate(job.cases):
             for kind, group, tally in kinds:
                 test, covered, labels = tally[k, :3].tolist()
