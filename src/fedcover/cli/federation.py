@@ -71,13 +71,12 @@ def try_out(
     A SuperLink and K SuperNodes are separate processes with TLS and authentication; every site
     keeps its sets. Example: fedcover federation try cora --clients 3
     """
-    from fedcover.cli.tables import show_federation
-    from fedcover.display import console
+    from fedcover import display
     from fedcover.flower.trial import trial
 
     finished = trial(graph, clients, methods, rounds, out, data=data, say=None if quiet else _say)
     if not quiet:
-        show_federation(console(), finished)
+        display.federation(display.console(), finished)
         print(f"\n{finished}: report.html, results.csv, groups.csv, ledger.jsonl, run.json")
 
 
@@ -99,8 +98,7 @@ def show(
 
     Example: fedcover ledger show hospital-a --direction up
     """
-    from fedcover.cli.tables import show_ledger
-    from fedcover.display import console
+    from fedcover import display
     from fedcover.parties import journal
 
     if direction not in (None, "up", "down"):
@@ -113,4 +111,4 @@ def show(
         for row in journal.read(file)
         if direction in (None, row["direction"]) and job in (None, row["job"])
     ]
-    show_ledger(console(), journal.totals(rows))
+    display.ledger(display.console(), journal.totals(rows))

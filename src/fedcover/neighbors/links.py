@@ -26,16 +26,23 @@ def choose_links(
 def _over_all(
     local: NDArray[np.float32], generated: NDArray[np.float32], share: float
 ) -> NDArray[np.int64]:
-    return top_pairs(local, generated, round(share * len(local) * len(generated)))
+    return top_pairs(local, generated, count_links("global", len(local), len(generated), share))
 
 
 def _by_node(
     local: NDArray[np.float32], generated: NDArray[np.float32], share: float
 ) -> NDArray[np.int64]:
-    return nearest(local, generated, max(round(share * len(generated)), 1))
+    return nearest(local, generated, count_links("node", len(local), len(generated), share))
 
 
 RULES = {"node": _by_node, "global": _over_all}
+
+
+def count_links(rule: str, local: int, generated: int, share: float) -> int:
+    """How many links a rule makes: for each local node, or at the client altogether."""
+    if rule == "node":
+        return max(round(share * generated), 1)
+    return round(share * local * generated)
 
 
 def nearest(

@@ -23,6 +23,7 @@ from fedcover.experiment.recipes import Recipe, recipe_of
 from fedcover.experiment.temperature import WAYS
 from fedcover.federation.engine import Plan, diverged
 from fedcover.graphs.schema import Schema
+from fedcover.neighbors.links import count_links
 from fedcover.parties import checks
 from fedcover.parties.calibration import CalibrationCheck
 from fedcover.parties.checkpoint import Checkpoint
@@ -165,13 +166,9 @@ class Conductor:
         nodes = self._roster.of("nodes")
         for m, share in product(gen.prototypes, gen.shares):
             owner = sent[f"owner.{m}"]
+            others = {site: int((owner != site).sum()) for site in nodes}
             key = tuple(
-                (
-                    int(count := (owner != site).sum()),
-                    max(round(share * count), 1)
-                    if gen.linking == "node"
-                    else round(share * nodes[site] * count),
-                )
+                (others[site], count_links(gen.linking, nodes[site], others[site], share))
                 for site in sorted(nodes)
             )
             if key not in seen:
