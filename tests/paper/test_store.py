@@ -1,5 +1,6 @@
-import multiprocessing
-import time
+import pickle
+import subprocess
+import sys
 
 import polars as pl
 import pytest
@@ -39,25 +40,31 @@ def test_a_damaged_file_is_named(tmp_path, cells):
         store.read(cells[:1])
 
 
-def _hold(folder, cell, held, seconds):
-    with Store(folder).claim(cell) as ours:
-        held.put(ours)
-        time.sleep(seconds)
+HOLD = """
+import pickle, sys, time
+from fedcover.paper.store import Store
+
+folder, cell = pickle.load(sys.stdin.buffer)
+with Store(folder).claim(cell) as ours:
+    print(ours, flush=True)
+    time.sleep(400)
+"""
 
 
 def test_a_cell_is_one_process_s_until_it_ends_or_dies(tmp_path, cells):
-    context = multiprocessing.get_context("spawn")
-    held = context.Queue()
-    other = context.Process(target=_hold, args=(tmp_path, cells[0], held, 400))
-    other.start()
-    assert held.get(timeout=300) is True
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    pickle.dump((tmp_path, cells[0]), other.stdin)
+    other.stdin.flush()
+    assert other.stdout.readline() == b"True\n"
     store = Store(tmp_path)
     with store.claim(cells[0]) as ours:
         assert not ours
     with store.claim(cells[1]) as ours:
         assert ours
     other.kill()
-    other.join()
+    other.communicate()
     with store.claim(cells[0]) as ours:
         assert ours
 
