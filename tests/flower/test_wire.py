@@ -43,10 +43,10 @@ def same(left: dict, right: dict) -> bool:
 
 @given(messages, st.dictionaries(st.text("ab/ ", min_size=1, max_size=8), concluded, max_size=2))
 def test_an_order_arrives_as_it_was_sent(query: dict, conclusions: dict) -> None:
-    order = Order("job", "gen/train", "fit", 7, 2, query, conclusions)
+    order = Order("job", "gen/train", "fit", 7, query, conclusions)
     found = order_of(order_message(order, 5, 60.0))
     assert found.place == order.place
-    assert (found.job, found.number) == ("job", 2)
+    assert found.job == "job"
     assert same(dict(found.query), query)
     assert found.conclusions.keys() == conclusions.keys()
     assert all(same(dict(found.conclusions[k]), conclusions[k]) for k in conclusions)
@@ -54,7 +54,7 @@ def test_an_order_arrives_as_it_was_sent(query: dict, conclusions: dict) -> None
 
 @given(messages, st.text(max_size=20))
 def test_a_reply_arrives_as_it_was_sent(content: dict, problem: str) -> None:
-    asked = order_message(Order("job", "fed/train", "fit", 1, 0), 5, 60.0)
+    asked = order_message(Order("job", "fed/train", "fit", 1), 5, 60.0)
     reply = Reply("job", "fed/train", "fit", 1, content, problem)
     name, found = reply_of(reply_message("ada", reply, asked), 1 << 20)
     assert (name, found.place, found.problem) == ("ada", reply.place, problem)
@@ -62,7 +62,7 @@ def test_a_reply_arrives_as_it_was_sent(content: dict, problem: str) -> None:
 
 
 def test_a_reply_that_is_too_big_is_not_unpacked() -> None:
-    asked = order_message(Order("job", "fed/train", "fit", 1, 0), 5, 60.0)
+    asked = order_message(Order("job", "fed/train", "fit", 1), 5, 60.0)
     reply = Reply("job", "fed/train", "fit", 1, {"first": np.zeros(10_000)})
     _, found = reply_of(reply_message("ada", reply, asked), 1_000)
     assert found.content == {}
@@ -70,7 +70,7 @@ def test_a_reply_that_is_too_big_is_not_unpacked() -> None:
 
 
 def test_an_error_and_nonsense_are_sentences() -> None:
-    asked = order_message(Order("job", "fed/train", "fit", 1, 0), 5, 60.0)
+    asked = order_message(Order("job", "fed/train", "fit", 1), 5, 60.0)
     with pytest.raises(DataError, match="lost"):
         reply_of(FlowerMessage(Error(code=1, reason="lost"), reply_to=asked), 1_000)
     with pytest.raises(DataError, match="cannot be read"):

@@ -267,14 +267,14 @@ def test_a_coordinator_cannot_ask_for_prototypes_of_single_nodes(
 
 def test_an_unknown_job_is_not_answered(sites: Path) -> None:
     one = members(sites)[0]
-    reply = one.answer(Order("0123", "fed/train", "fit", 0, 0))
+    reply = one.answer(Order("0123", "fed/train", "fit", 0))
     assert "must say hello first" in reply.problem
 
 
 @pytest.mark.parametrize("job", ["../../elsewhere", "", "JOB", "a" * 65])
 def test_a_job_s_name_cannot_lead_out_of_the_site_s_folder(job: str, sites: Path) -> None:
     before = sorted(sites.rglob("*"))
-    reply = members(sites)[0].answer(Order(job, "", "hello", 0, 0))
+    reply = members(sites)[0].answer(Order(job, "", "hello", 0))
     assert "hexadecimal" in reply.problem
     assert sorted(sites.rglob("*")) == before
 
@@ -286,11 +286,11 @@ def test_an_order_that_makes_no_sense_is_a_sentence(
     leader.run()
     one = members(sites)[0]
     for order in (
-        Order(leader.job_id, "fed/train", "dance", 0, 0),
-        Order(leader.job_id, "fed/train", "fit", 9, 0, {"first": np.zeros(2)}),
-        Order(leader.job_id, "nothing/train", "fit", 9, 0),
-        Order(leader.job_id, "fed/quantile", "quantile", 9, 0, {"asked": np.array([99])}),
-        Order("abcdef", "", "hello", 0, 0, {"settings": np.zeros(3, np.uint8)}),
+        Order(leader.job_id, "fed/train", "dance", 0),
+        Order(leader.job_id, "fed/train", "fit", 9, {"first": np.zeros(2)}),
+        Order(leader.job_id, "nothing/train", "fit", 9),
+        Order(leader.job_id, "fed/quantile", "quantile", 9, {"asked": np.array([99])}),
+        Order("abcdef", "", "hello", 0, {"settings": np.zeros(3, np.uint8)}),
     ):
         assert one.answer(order).problem
 

@@ -92,7 +92,7 @@ def test_no_feature_row_label_edge_or_score_is_among_what_left(
         assert not any(_rows_in(x, array) for array in sent)
         for column in (y, *(y[own._site.nodes(role)] for role in Role), *edges):
             assert not any(_run_in(column, array) for array in sent)
-        order = Order(own.job, "gen/quantile", "quantile", 0, own._number)
+        order = Order(own.job, "gen/quantile", "quantile", 0)
         for scores in own._scores(order).values():
             true = scores[np.arange(len(y)), y]
             probs = own._probs(order)

@@ -69,7 +69,6 @@ class LocalFederation:
             "PATH": path,
             "FLWR_HOME": str(self.folder / "flwr"),
             "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
         }
 
     def start_superlink(self) -> None:

@@ -24,7 +24,7 @@ from logging import getLogger
 from typing import Any
 
 from fedcover.errors import DataError
-from fedcover.flower.pace import NEAR, hurry_node
+from fedcover.flower.pace import NodePace, hurry_node
 
 HEARTBEAT = 10.0  # seconds after which Flower is told that an order is still being worked on
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
@@ -39,8 +39,8 @@ def run_node(arguments: Sequence[str], port: int) -> None:
     from flwr.supernode.cli import flower_supernode
 
     secret = secrets.token_bytes(32)
-    hurry_node()
-    threading.Thread(target=_work, args=(port, secret), daemon=True).start()
+    pace = hurry_node()
+    threading.Thread(target=_work, args=(port, secret, pace), daemon=True).start()
     with _secret_file(secret) as file:
         sys.argv = [
             "flower-supernode",
@@ -65,8 +65,8 @@ def _secret_file(secret: bytes) -> Iterator[str]:
         yield file.name
 
 
-def _work(port: int, secret: bytes) -> None:
-    """Answer one order after another."""
+def _work(port: int, secret: bytes, pace: NodePace) -> None:
+    """Answer one order after another, whenever the node says that one is there."""
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
     from flwr.supercore.constant import TaskType
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
@@ -77,14 +77,15 @@ def _work(port: int, secret: bytes) -> None:
     client = _client(address, auth)
     request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
     while True:
+        pace.order.wait()
+        pace.order.clear()
         try:
             found = client.AcquireTask(request)
             if found.HasField("task") and found.token:
                 _answer(address, found.token)
-                continue
         except Exception as error:  # whatever went wrong with one order, the next may be fine
             _log.warning("an order could not be answered: %s", error)
-        time.sleep(NEAR)
+        pace.reply.set()
 
 
 def _answer(address: str, token: str) -> None:

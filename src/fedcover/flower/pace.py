@@ -1,19 +1,60 @@
-"""How long Flower waits: three of its pauses have no option, and cost seconds in every round.
+"""How long Flower waits: some of its pauses have no option, and cost seconds in every round.
 
 A SuperNode looks for its next message every three seconds, and for a reply of its own app every
 half second; whoever fetches a message of which a part is still on its way looks again for that part
-after a second, then two, and so on. They are shortened here, in this process alone, those that
-cross the network less than the others. It is written for the versions of Flower that
-``pyproject.toml`` allows.
+after a second, then two, and so on. They are shortened here, in this process alone. How often
+someone looks over the network follows from how long nothing has come: soon after the last message,
+seldom in a quiet time, so that waiting costs few requests. It is written for the versions of Flower
+that ``pyproject.toml`` allows.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-FAR, NEAR = 0.25, 0.02  # seconds between two looks: over the network, within this machine
 PARTS = 0.05  # seconds until a part of a message is looked for again
+
+
+@dataclass
+class Patience:
+    """The pause before one looks again: a share of the time in which nothing has come."""
+
+    share: float
+    shortest: float
+    longest: float
+    since: float = field(default_factory=time.monotonic)
+
+    def renew(self) -> None:
+        """Something has come."""
+        self.since = time.monotonic()
+
+    @property
+    def pause(self) -> float:
+        """In seconds."""
+        return min(max(self.share * (time.monotonic() - self.since), self.shortest), self.longest)
+
+
+class NodePace:
+    """What a node does instead of sleeping: it wakes its site for an order, and waits for the
+    reply."""
+
+    def __init__(self) -> None:
+        self.order, self.reply = threading.Event(), threading.Event()
+        self._patience = Patience(0.2, 0.1, 3.0)
+
+    def sleep(self, seconds: float) -> None:
+        """Flower's node sleeps for seconds when no message is there, and for less when one is
+        there but no reply to it."""
+        if seconds > 1:
+            time.sleep(self._patience.pause)
+            return
+        self.order.set()
+        self.reply.wait(seconds)
+        self.reply.clear()
+        self._patience.renew()
 
 
 def hurry() -> None:
@@ -30,13 +71,11 @@ def hurry() -> None:
         defaults |= {"initial_backoff": PARTS, "backoff_cap": 1.0}
 
 
-def hurry_node() -> None:
-    """The same, and look soon for messages and for replies."""
+def hurry_node() -> NodePace:
+    """The same, and a node's own pauses."""
     from flwr.supernode import start_client_internal
 
     hurry()
-
-    def sleep(seconds: float) -> None:
-        time.sleep(min(seconds, FAR if seconds > 1 else NEAR))
-
-    vars(start_client_internal)["time"] = SimpleNamespace(**{**vars(time), "sleep": sleep})
+    pace = NodePace()
+    vars(start_client_internal)["time"] = SimpleNamespace(**{**vars(time), "sleep": pace.sleep})
+    return pace

@@ -1,7 +1,7 @@
 """Reaches the sites through Flower's SuperLink, and takes replies as they arrive.
 
-Flower's own ``send_and_receive`` looks for replies every three seconds; here they are pulled at
-short intervals that grow while nothing comes.
+Flower's own ``send_and_receive`` looks for replies every three seconds; here they are pulled after
+pauses that are short at first and grow with the round.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 
 from fedcover.errors import DataError
+from fedcover.flower.pace import Patience
 from fedcover.flower.wire import order_message, reply_of
 from fedcover.parties.messages import Order, Reply
 
-SHORTEST, LONGEST = 0.05, 0.4  # seconds between two looks for replies
-NEWCOMERS = 1.0  # seconds between two looks for nodes that have come
+NEWCOMERS = 3.0  # seconds between two looks for nodes that have come
 MOST = 1 << 30  # bytes of a reply that is unpacked at all
 
 _log = getLogger(__name__)
@@ -34,6 +34,7 @@ class FlowerTransport:
         self._open: dict[str, tuple[str, Order]] = {}  # sent messages without a reply yet
         self._hello: Order | None = None
         self._greeted: set[int] = set()
+        self._looked = -NEWCOMERS
 
     def greet(self, order: Order, sites: int, seconds: float) -> dict[str, Reply]:
         """Say hello to every node that turns up, until enough sites have answered."""
@@ -63,6 +64,9 @@ class FlowerTransport:
 
     def _greet_newcomers(self, seconds: float) -> None:
         """A node that is new may be a site that comes late, or back under another number."""
+        if time.monotonic() - self._looked < NEWCOMERS:
+            return
+        self._looked = time.monotonic()
         fresh = [node for node in self._grid.get_node_ids() if node not in self._greeted]
         if fresh and self._hello is not None:
             self._push([("", node, self._hello) for node in fresh], seconds)
@@ -70,11 +74,10 @@ class FlowerTransport:
 
     def _pull(self, seconds: float) -> Iterator[tuple[str, Reply]]:
         """Replies until the time is over; the receiver stops earlier by asking for no more."""
-        end, pause, looked = time.monotonic() + seconds, SHORTEST, -NEWCOMERS
+        end = time.monotonic() + seconds
+        patience = Patience(0.1, 0.05, 1.0)
         while time.monotonic() < end:
-            if time.monotonic() - looked > NEWCOMERS:
-                self._greet_newcomers(seconds)
-                looked = time.monotonic()
+            self._greet_newcomers(seconds)
             began = time.monotonic()
             arrived = list(self._grid.pull_messages(list(self._open))) if self._open else []
             if arrived:
@@ -83,8 +86,7 @@ class FlowerTransport:
                 named = self._read(message)
                 if named is not None:
                     yield named
-            pause = SHORTEST if arrived else min(pause * 1.2, LONGEST)
-            time.sleep(min(pause, max(end - time.monotonic(), 0)))
+            time.sleep(min(patience.pause, max(end - time.monotonic(), 0)))
 
     def _read(self, message: FlowerMessage) -> tuple[str, Reply] | None:
         asked, order = self._open.pop(message.metadata.reply_to_message_id, ("", None))

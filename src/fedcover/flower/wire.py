@@ -32,7 +32,6 @@ def order_message(order: Order, node: int, seconds: float) -> FlowerMessage:
         "phase": order.phase,
         "verb": order.verb,
         "round": order.round,
-        "number": order.number,
     }
     content = _packed(head, {"": order.query, **order.conclusions})
     group = f"{order.phase} {order.round}"
@@ -49,7 +48,6 @@ def order_of(message: FlowerMessage) -> Order:
         str(head["phase"]),
         str(head["verb"]),
         int(str(head["round"])),
-        int(str(head["number"])),
         query,
         parts,
     )

@@ -109,7 +109,7 @@ class Driver:
         self._id = words(begun["id"]) if begun is not None else secrets.token_hex(6)
         self._nonce = np.frombuffer(secrets.token_bytes(16), dtype=np.uint8)
         query = {"settings": settings, "schema": text(self._schema.to_json()), "nonce": self._nonce}
-        order = Order(self._id, "", "hello", 0, 0, query)
+        order = Order(self._id, "", "hello", 0, query)
         known = None if begun is None else json.loads(words(begun["sites"]))
         wanted = self._job.sites if known is None else len(known)
         counts = {}
@@ -128,6 +128,7 @@ class Driver:
         known = known or dict(sorted(counts.items()))
         self.roster = Roster(tuple(known), dict(enumerate(known.values())))
         self._delivered = {k: set() for k in self.roster.numbers}
+        self._conclusions["sites"] = {"roll": proof.roll(self._id, self.roster.names)}
         self._away = {k for k, name in enumerate(known) if name not in counts}
         self._checkpoint.write(
             "job", {"id": text(self._id), "settings": settings, "sites": text(json.dumps(known))}
@@ -208,9 +209,7 @@ class Driver:
 
     def _order(self, request: Request, site: int) -> Order:
         fresh = {k: c for k, c in self._conclusions.items() if k not in self._delivered[site]}
-        return Order(
-            self._id, request.phase, request.verb, request.round, site, request.query, fresh
-        )
+        return Order(self._id, request.phase, request.verb, request.round, request.query, fresh)
 
     def _aside(self, site: int, name: str, reply: Reply) -> None:
         """Not a reply to this round's order: its site is there again, but what it says is past."""

@@ -117,7 +117,6 @@ class Part:
         self.job = job
         self.preparing = 0.0  # seconds, of the order under way
         self._name, self._data, self._work, self._memory = name, data, work, memory
-        self._number = 0
         self._training: tuple[str, Participant] | None = None
         self._outputs: tuple[str, NDArray[np.float32]] | None = None
         self._received: tuple[str, dict[int, Received]] | None = None
@@ -140,7 +139,6 @@ class Part:
             raise UsageError(f"{order.verb!r} is nothing that a site can do.")
         for name, content in order.conclusions.items():
             self._memory.write(name, content)
-        self._number = order.number
         place = text("\n".join(map(str, order.place)))
         last = self._memory.read("last") or {}
         if np.array_equal(last.get("place", ()), place):
@@ -173,6 +171,10 @@ class Part:
     @cached_property
     def _job(self) -> Job:
         return Job(config=self._config)
+
+    @cached_property
+    def _number(self) -> int:
+        return proof.number_in(self._known("sites")["roll"], self.job, self._name)
 
     @cached_property
     def _site(self) -> Site:

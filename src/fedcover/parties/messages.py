@@ -20,14 +20,14 @@ class Order:
     """What a site is to do, as it arrives there.
 
     ``conclusions`` are what the coordinator has found out since the site's last order, by name; a
-    site keeps them for the whole job.
+    site keeps them for the whole job. Nothing in an order is for one site alone: a transport can
+    carry the same bytes to all.
     """
 
     job: str
     phase: str
     verb: str
     round: int
-    number: int  # the site's
     query: Message = field(default_factory=dict)
     conclusions: Mapping[str, Message] = field(default_factory=dict)
 

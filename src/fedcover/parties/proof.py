@@ -1,4 +1,5 @@
-"""How a site shows that its data has the agreed schema, without showing the data.
+"""How a site shows that its data has the agreed schema without showing the data, and finds its
+number in a job without being told who the others are.
 
 The coordinator sends a number that it has drawn for this job. The site reads its own files, checks
 them against the schema, and returns a hash of both and its name: it cannot be one that it has heard
@@ -8,10 +9,12 @@ elsewhere, and another schema gives another hash.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcover.errors import DataError
 from fedcover.graphs.schema import Schema
 
 
@@ -19,3 +22,17 @@ def of(schema: Schema, nonce: NDArray[np.uint8], name: str) -> NDArray[np.uint8]
     """32 bytes."""
     digest = hashlib.sha256(nonce.tobytes() + name.encode() + schema.fingerprint.encode())
     return np.frombuffer(digest.digest(), dtype=np.uint8)
+
+
+def roll(job: str, names: Sequence[str]) -> NDArray[np.uint8]:
+    """The sites of a job in their order: 32 bytes each, which a site can tell for its own name."""
+    digests = [hashlib.sha256(f"{job} {name}".encode()).digest() for name in names]
+    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(len(names), -1)
+
+
+def number_in(rolled: NDArray[np.uint8], job: str, name: str) -> int:
+    """A site's own number, from the roll."""
+    found = np.flatnonzero((rolled == roll(job, [name])).all(axis=1))
+    if len(found) != 1:
+        raise DataError(f"{name} is not one of the sites of the job {job}.")
+    return int(found[0])
