@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,18 @@ def sites(tmp_path_factory: pytest.TempPathFactory, toy_sites: Callable[..., Pat
     return toy_sites(tmp_path_factory.mktemp("federation") / "sites", ("ada", "bob", "cleo"))
 
 
-@pytest.fixture(scope="module")
-def federation(sites: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
-    """A SuperLink and three registered sites, all running."""
-    with LocalFederation(tmp_path_factory.mktemp("processes"), site_folders(sites)) as up:
+@pytest.fixture
+def superlink(tmp_path: Path) -> Iterator[LocalFederation]:
+    """A SuperLink that nobody is registered at."""
+    with LocalFederation(tmp_path / "processes", []) as up:
+        up.start_superlink()
+        yield up
+
+
+@contextmanager
+def running(folder: Path, sites: Path) -> Iterator[LocalFederation]:
+    """A SuperLink, and a registered process for every site in the folder."""
+    with LocalFederation(folder / "processes", site_folders(sites)) as up:
         up.start_superlink()
         for site in up.sites:
             up.register(site)

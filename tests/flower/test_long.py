@@ -12,7 +12,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from fedcover.graphs.sites import site_folders
 from fedcover.parties import journal
 from fedcover.parties.coordinate import FAILURE, job_folder
 
-from .conftest import until
+from .conftest import running, until
 from .test_processes import settings_for
 
 pytestmark = pytest.mark.federation
@@ -32,18 +31,6 @@ pytestmark = pytest.mark.federation
 PHASES = ("gen/prototypes", "gen/links", "gen/train", "gen/quantile")
 RUNS = 12
 LIMIT = 300.0
-
-
-@contextmanager
-def running(folder: Path) -> Iterator[LocalFederation]:
-    """A SuperLink, and a process for every site in the folder."""
-    sites = folder / "sites"
-    with LocalFederation(folder / "processes", site_folders(sites)) as up:
-        up.start_superlink()
-        for site in up.sites:
-            up.register(site)
-            up.start_site(site)
-        yield up
 
 
 def reached(ledger: Path, phase: str) -> bool:
@@ -83,7 +70,7 @@ def test_a_kill_at_a_random_moment_of_a_random_phase(
     back = bool(rng.integers(2))
     print(f"\nseed {seed}: {victim} killed {pause:.2f} s into {phase}, comes back: {back}")
     toy_sites(tmp_path / "sites", ("ada", "bob", "cleo"))
-    with running(tmp_path) as up:
+    with running(tmp_path, tmp_path / "sites") as up:
         out = tmp_path / "out"
         settings = settings_for(
             tmp_path / "sites", out, methods="gen", scores="lac", rounds=8, timeout=20.0
@@ -115,7 +102,7 @@ def test_a_coordinator_that_was_killed_ends_with_the_same_numbers(
     tmp_path: Path, toy_sites: Callable[..., Path]
 ) -> None:
     toy_sites(tmp_path / "sites", ("ada", "bob", "cleo"))
-    with running(tmp_path) as up:
+    with running(tmp_path, tmp_path / "sites") as up:
         whole, again = tmp_path / "whole", tmp_path / "again"
         changes = {"methods": "gen", "rounds": 10}
         up.start_job(settings_for(tmp_path / "sites", whole, **changes))
@@ -198,7 +185,7 @@ def test_where_the_seconds_of_a_round_go(
 ) -> None:
     names = tuple(f"site-{k:02d}" for k in range(count))
     toy_sites(tmp_path / "sites", names)
-    with running(tmp_path) as up:
+    with running(tmp_path, tmp_path / "sites") as up:
         out = tmp_path / "out"
         settings = settings_for(
             tmp_path / "sites", out, methods="fed", scores="lac", rounds=30, sites=count
