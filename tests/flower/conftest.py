@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,13 +27,15 @@ def superlink(tmp_path: Path) -> Iterator[LocalFederation]:
 
 
 @contextmanager
-def running(folder: Path, sites: Path) -> Iterator[LocalFederation]:
-    """A SuperLink, and a registered process for every site in the folder."""
+def running(folder: Path, sites: Path, untouched: Sequence[str] = ()) -> Iterator[LocalFederation]:
+    """A SuperLink, and a process for every site in the folder; all are registered, and all but
+    the ``untouched`` ones started."""
     with LocalFederation(folder / "processes", site_folders(sites)) as up:
         up.start_superlink()
         for site in up.sites:
             up.register(site)
-            up.start_site(site)
+            if site.name not in untouched:
+                up.start_site(site)
         yield up
 
 

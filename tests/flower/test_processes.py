@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 
 from fedcover.experiment import Config
 from fedcover.flower import keys
 from fedcover.flower.local import HOST, LocalFederation
 from fedcover.flower.settings import assignment_from
+from fedcover.graphs.readers import read_folder
+from fedcover.graphs.schema import read_schema
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders
+from fedcover.graphs.splits import Role
+from fedcover.parties import journal
 from fedcover.parties.coordinate import Assignment, coordinate
 from fedcover.parties.loopback import Loopback
 from fedcover.parties.member import Member
+from fedcover.parties.messages import Order
 
 from .conftest import running, until
+from .tap import Tap
 
 SETTINGS = {
     "sites": 3,
@@ -43,31 +52,84 @@ def settings_for(sites: Path, out: Path, **changes: object) -> dict[str, object]
     return {**SETTINGS, "schema": sites / SCHEMA_FILE, "out": out, **changes}
 
 
-def sets_below(sites: Path) -> pl.DataFrame:
-    files = sorted(sites.glob("*/results/*/sets-*.parquet"))
-    return pl.concat([pl.read_parquet(file) for file in files])
-
-
 def test_three_nodes_over_tls_give_what_one_process_gives(
     sites: Path, tmp_path: Path, toy_sites: Callable[..., Path]
 ) -> None:
-    out = tmp_path / "over-tls"
+    """And whoever reads all that a site sends finds nothing that is the site's own."""
+    out, sober = tmp_path / "over-tls", tmp_path / "exact"
     settings = settings_for(sites, out)
-    with running(tmp_path, sites) as federation:
+    with running(tmp_path, sites, ("ada",)) as federation, Tap(federation) as tap:
+        federation.start_site(sites / "ada", address=tap.address)
         federation.start_job(settings)
         until((out / "run.json").exists, LIMIT, "no run folder")
+        first = tap.take()
+        federation.start_job(settings_for(sites, sober, quantiles="exact"))
+        until((sober / "run.json").exists, LIMIT, "no run folder")
+        second = tap.take()
 
     same = toy_sites(tmp_path / "sites", ("ada", "bob", "cleo"))
     job = assignment_from(settings)
     here = Assignment(job.job, job.schema, tmp_path / "here")
-    coordinate(here, Loopback([Member(folder) for folder in site_folders(same)]))
+    members = [Member(folder) for folder in site_folders(same)]
+    coordinate(here, Loopback(members))
     for table in ("results.csv", "groups.csv"):
         found = (out / table).read_bytes().replace(b"over-tls", b"here")
         assert found == (here.out / table).read_bytes()  # q_hat bit for bit
-    assert sets_below(sites).equals(sets_below(same))
+    sets = pl.concat([pl.read_parquet(file) for file in set_files(sites, out)])
+    assert sets.equals(pl.concat([pl.read_parquet(file) for file in set_files(same, here.out)]))
     assert not list(out.glob("sets-*"))
     assert pl.read_parquet(out / "sets.parquet").is_empty()  # results stay home
     assert (out / "report.html").stat().st_size > 1000
+
+    assert b"prototypes" in second
+    assert len(second) > 20_000
+    assert not list(found_of(sites / "ada", second))
+    scores = true_scores(members[0])
+    assert not any(pair in second for pair in pairs(scores))
+    assert any(pair in first for pair in pairs(scores))  # a T-Digest does hold some
+
+
+def set_files(sites: Path, out: Path) -> list[Path]:
+    """The sites' files of the job that wrote this run folder."""
+    job = next(iter(journal.read(out / journal.FILE)))["job"]
+    return sorted(sites.glob(f"*/results/{job}/sets-*.parquet"))
+
+
+def found_of(site: Path, heard: bytes) -> Iterator[str]:
+    """What of a site's own data stands in these bytes, in any spelling of numbers."""
+    graph = read_folder(site, read_schema(site.parent / SCHEMA_FILE))
+    if str(site).encode() in heard:
+        yield "where its folder lies"
+    for node in pl.read_csv(site / "nodes.csv")["id"]:
+        if re.search(rb"\b%s\b" % node.encode(), heard):
+            yield f"the name of the node {node}"
+    for k, row in enumerate(graph.x.numpy()):
+        if any(row.astype(kind).tobytes() in heard for kind in (np.float32, np.float64)):
+            yield f"the features of node {k}"
+    columns = {"labels": graph.y.numpy(), "edges": graph.edge_index.numpy()[0]}
+    for what, column in columns.items():
+        kinds = (np.int8, np.int16, np.int32, np.int64, np.float32, np.float64)
+        if any(column.astype(kind).tobytes() in heard for kind in kinds):
+            yield f"its {what}"
+
+
+def true_scores(member: Member) -> list[NDArray[np.floating]]:
+    """The calibration nodes' scores, by kind of score."""
+    part = member._part
+    assert part is not None
+    calib = part._site.nodes(Role.CALIB)
+    scores = part._scores(Order(part.job, "gen/quantile", "quantile", 0))
+    return [own[calib, part._site.y[calib]] for own in scores.values()]
+
+
+def pairs(scores: Sequence[NDArray[np.floating]]) -> Iterator[bytes]:
+    """Neighbouring scores, as they stand and in order; a single one of four bytes may be found by
+    chance, and is looked for in each message by tests/parties/test_ledger.py."""
+    for own in scores:
+        for row in (own, np.sort(own)):
+            for kind in (np.float32, np.float64):
+                for k in range(len(row) - 1):
+                    yield row[k : k + 2].astype(kind).tobytes()
 
 
 @pytest.mark.parametrize("kind", ["key", "certificate", "plain text"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,12 @@ from fedcover.errors import DataError
 from fedcover.federation import Plan
 from fedcover.models.vae import VaeSettings
 from fedcover.neighbors.settings import GenSettings
-from fedcover.parties import member as member_module
+from fedcover.parties import journal
 from fedcover.parties.coordinate import Assignment, coordinate
 from fedcover.parties.drive import Driver
 from fedcover.parties.fedavg import Census, _mean, pooled
 from fedcover.parties.loopback import Loopback
+from fedcover.parties.member import MEMORY, REMEMBERED, Member
 from fedcover.parties.messages import Order, Reply
 from fedcover.parties.outcome import notes
 
@@ -239,23 +241,73 @@ def test_a_site_that_never_comes_is_missed(sites: Path, driver: Callable[..., Dr
         driver(sites=4).run()
 
 
-def test_a_full_disk_is_a_missing_site_not_a_wrong_file(
-    sites: Path, driver: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(folder: Path, name: str, *rest: Any) -> None:
-        if name == "bob":
-            raise OSError(errno.ENOSPC, "No space left on device", str(folder))
-        real(folder, name, *rest)
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own with a quarter of a megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "fedcover", str(folder)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a disk that can be full needs mount, as root: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
 
-    real = member_module.write_sets
-    monkeypatch.setattr(member_module, "write_sets", full)
-    leader = driver()
+
+def fill(disk: Path) -> Path:
+    file = disk / "filler"
+    with file.open("wb", buffering=0) as open_, contextlib.suppress(OSError):
+        while open_.write(bytes(4096)):
+            pass
+    return file
+
+
+def test_a_full_disk_is_a_missing_site_not_a_wrong_file(
+    sites: Path, driver: Callable[..., Driver], small_disk: Path
+) -> None:
+    """It fills before the sets are written; every file on it is whole."""
+    part = [Member(sites / "ada"), Member(sites / "bob", small_disk), Member(sites / "cleo")]
+
+    class Filling(Loopback):
+        def exchange(
+            self, orders: Mapping[str, Order], seconds: float
+        ) -> Iterator[tuple[str, Reply]]:
+            if next(iter(orders.values())).verb == "sets":
+                fill(small_disk)
+            return super().exchange(orders, seconds)
+
+    leader = driver(Filling(part))
     outcomes = leader.run()
     assert outcomes["fed"].tallies.keys() == {0, 2}
     assert any("bob" in note and "No space left" in note for note in leader.record.refused)
-    assert not list((sites / "bob").glob("results/*/*"))
+    assert not list(small_disk.glob("results/*/sets-*"))
+    assert list(journal.read(small_disk / journal.FILE))
+    for memory in small_disk.glob(".fedcover/*/*.npz"):
+        with np.load(memory) as stored:
+            assert all(stored[name] is not None for name in stored.files)
     said = notes(make_job(), leader.roster, outcomes, leader.record)
     assert any("bob did not say what its sets hold" in note for note in said)
+
+
+def test_a_coordinator_with_a_full_disk_says_so_and_goes_on_later(
+    sites: Path, assignment: Callable[..., Assignment], small_disk: Path, tmp_path: Path
+) -> None:
+    whole = coordinate(assignment(rounds=6), Loopback(members(sites)))
+    job = replace(assignment(rounds=6), out=small_disk / "run")
+
+    def full_in_round_3(name: str, order: Order, reply: Reply) -> Reply:
+        if order.phase.endswith("train") and order.round == 3:
+            fill(small_disk)
+        return reply
+
+    with pytest.raises(DataError, match=r"No space left on device.*start the job again"):
+        coordinate(job, Troubled(sites, full_in_round_3))
+    assert not job.out.exists()
+    (small_disk / "filler").unlink()
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    coordinate(job, Loopback(members(sites)))
+    found = (job.out / "results.csv").read_bytes().replace(b"run,", b"out,")
+    assert found == (whole / "results.csv").read_bytes()
 
 
 def test_a_coordinator_cannot_ask_for_prototypes_of_single_nodes(
@@ -298,4 +350,4 @@ def test_an_order_that_makes_no_sense_is_a_sentence(
 def test_a_site_forgets_jobs_of_long_ago(sites: Path, driver: Callable[..., Driver]) -> None:
     for _ in range(7):
         driver(rounds=1).run()
-    assert len(list((sites / "ada" / member_module.MEMORY).iterdir())) == member_module.REMEMBERED
+    assert len(list((sites / "ada" / MEMORY).iterdir())) == REMEMBERED

@@ -141,9 +141,11 @@ def test_a_ledger_that_was_cut_off_can_be_read(tmp_path: Path) -> None:
         end.write('{"time": "20')
     (row,) = journal.read(file)
     assert (row["bytes"], row["shape"], row["phase"], row["round"]) == (48, [2, 3], "fed/train", 3)
+    book.record("j", "ada", "up", ("fed/train", "fit", 4), {"first": np.zeros((2, 3))})
+    assert [row["round"] for row in journal.read(file)] == [3, 4]
     with file.open("a") as end:
-        end.write('\n{"time": 1}\n')
-    with pytest.raises(DataError, match="line 2"):
+        end.write('{"time": 1}\n{"time": 2}\n')
+    with pytest.raises(DataError, match="line 3"):
         list(journal.read(file))
 
 

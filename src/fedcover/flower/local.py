@@ -97,8 +97,11 @@ class LocalFederation:
         """Let a site in, by its public key."""
         self.flwr("supernode", "register", f"{self.key_of(site)}.pub", CONNECTION)
 
-    def start_site(self, site: Path, within: Sequence[str] = ()) -> None:
-        """A party's process; ``within`` is a command that starts others (``ip netns exec …``)."""
+    def start_site(
+        self, site: Path, within: Sequence[str] = (), address: str | None = None
+    ) -> None:
+        """A party's process; ``within`` is a command that starts others (``ip netns exec …``),
+        ``address`` where the site looks for the coordinator, if not directly."""
         self.start(
             site.name,
             *within,
@@ -109,7 +112,7 @@ class LocalFederation:
             "run",
             str(site),
             "--superlink",
-            self.address,
+            address or self.address,
             "--root-certificates",
             str(self.keys / keys.CA),
             "--key",

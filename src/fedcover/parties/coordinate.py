@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
 
-from fedcover.errors import FedcoverError
+from fedcover.errors import DataError, FedcoverError
 from fedcover.experiment.store import check_target
 from fedcover.files import write_whole
 from fedcover.graphs.schema import Schema
@@ -61,13 +62,22 @@ def coordinate(
     failure.unlink(missing_ok=True)
     try:
         outcomes = driver.run()
-    except FedcoverError as error:
-        write_whole(failure, f"{error}\n".encode())
-        raise
-    write_outcome(out, job, schema, driver.roster, outcomes, driver.record, ledger)
+        write_outcome(out, job, schema, driver.roster, outcomes, driver.record, ledger)
+    except (FedcoverError, OSError) as error:
+        said = error if isinstance(error, FedcoverError) else _explained(error, assignment.beside)
+        with suppress(OSError):
+            write_whole(failure, f"{said}\n".encode())
+        raise said from error
     shutil.rmtree(assignment.beside, ignore_errors=True)
     _log.info("%s is written", out)
     return out
+
+
+def _explained(error: OSError, place: Path) -> DataError:
+    return DataError(
+        f"{error.filename or place}: {error.strerror or error}; mend it and start the job again to "
+        "go on."
+    )
 
 
 def _say(phase: str, round_: int, answered: int, sites: int) -> None:

@@ -17,6 +17,7 @@ from fedcover.conformal.protocol import Direction, Message
 from fedcover.errors import DataError
 
 FILE = "ledger.jsonl"
+LONGEST = 1 << 16  # bytes of a line
 FIELDS = ("time", "job", "site", "direction", "phase", "round", "name", "type", "shape", "bytes")
 
 
@@ -59,10 +60,26 @@ class Journal:
             self.entries += rows
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-            file.flush()
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        _append(self._path, lines.encode())
+
+
+def _append(path: Path, lines: bytes) -> None:
+    """Whole lines or none. What a crash has cut off was of a message that never left."""
+    with path.open("a+b", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - LONGEST, 0))
+        end = file.read()
+        size -= len(end) - (end.rfind(b"\n") + 1)
+        file.truncate(size)
+        try:
+            left = memoryview(lines)
+            while left:
+                left = left[file.write(left) :]
             os.fsync(file.fileno())
+        except OSError:  # the disk is full
+            file.truncate(size)
+            raise
 
 
 def read(path: Path) -> Iterator[Mapping[str, Any]]:
