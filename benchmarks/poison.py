@@ -1,6 +1,6 @@
 """What three poisoned sites of ten do to a federation, with plain and with robust averaging.
 
-The three send their weights turned round and ten times as large; everything else is honest. Set
+The three send their weights turned round and five times as large; everything else is honest. Set
 sizes, coverage and accuracy are those of the seven honest sites on Cora (LAC, level 0.9).
 """
 
@@ -23,6 +23,7 @@ from fedcover.parties.messages import Order, Reply
 from fedcover.parties.robust import AVERAGES
 
 SITES, POISONED, ROUNDS, ALPHA = 10, 3, 60, 0.1
+FACTOR = 5
 
 
 class Poisoned(Loopback):
@@ -36,7 +37,7 @@ class Poisoned(Loopback):
         """As the members answer, apart from the weights."""
         for name, reply in super().exchange(orders, seconds):
             if name in self._bad and reply.verb == "fit":
-                turned = {key: -10 * reply.content[key] for key in NAMES}
+                turned = {key: -FACTOR * reply.content[key] for key in NAMES}
                 reply = replace(reply, content={**reply.content, **turned})
             yield name, reply
 

@@ -25,6 +25,7 @@ from fedcover.parties.loopback import Loopback
 from fedcover.parties.member import MEMORY, REMEMBERED, Member
 from fedcover.parties.messages import Order, Reply
 from fedcover.parties.outcome import notes
+from fedcover.parties.record import Refusal, sentences
 
 from .conftest import make_job, members
 
@@ -147,7 +148,7 @@ def test_a_late_reply_is_not_used_and_its_site_is_back(
     leader = driver(Slow(members(sites)))
     leader.run()
     assert leader.record.answered["fed/train"][1:3] == [(0, 2), (0, 1, 2)]
-    assert any("bob came after the round was over" in note for note in leader.record.refused)
+    assert any("bob came after the round was over" in str(r) for r in leader.record.refused)
 
 
 BAD: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
@@ -178,7 +179,7 @@ def test_a_bad_reply_is_refused_by_name_and_the_round_goes_on(
     leader = driver(Troubled(sites, spoilt("bob", phase, how)), methods=(method,), rounds=2)
     outcome = leader.run()[method]
     assert leader.record.answered[f"{method}/{phase}"][0] == (0, 2)
-    refusal = leader.record.refused[0]
+    refusal = str(leader.record.refused[0])
     assert f"{method}/{phase}, round 0: the reply of bob was refused" in refusal
     assert words in refusal
     assert outcome.thresholds
@@ -198,7 +199,7 @@ def test_counts_must_go_on_from_those_of_the_byte_before(
 
     leader = driver(Troubled(sites, change))
     assert leader.run()["fed"].calibrated == {1, 2}
-    assert "ada was refused" in leader.record.refused[0]
+    assert "ada was refused" in str(leader.record.refused[0])
 
 
 def test_a_replay_of_an_older_round_is_not_used(sites: Path, driver: Callable[..., Driver]) -> None:
@@ -213,7 +214,7 @@ def test_a_replay_of_an_older_round_is_not_used(sites: Path, driver: Callable[..
     leader = driver(Troubled(sites, change))
     leader.run()
     assert leader.record.answered["fed/train"][:4] == [(0, 1, 2), (0, 1), (0, 1), (0, 1)]
-    assert any("round 0: the reply of cleo" in note for note in leader.record.refused)
+    assert any("round 0: the reply of cleo" in str(r) for r in leader.record.refused)
 
 
 def test_a_schema_that_differs_is_refused_with_site_and_column(
@@ -279,7 +280,7 @@ def test_a_full_disk_is_a_missing_site_not_a_wrong_file(
     leader = driver(Filling(part))
     outcomes = leader.run()
     assert outcomes["fed"].tallies.keys() == {0, 2}
-    assert any("bob" in note and "No space left" in note for note in leader.record.refused)
+    assert any(r.site == "bob" and "No space left" in r.why for r in leader.record.refused)
     assert not list(small_disk.glob("results/*/sets-*"))
     assert list(journal.read(small_disk / journal.FILE))
     for memory in small_disk.glob(".fedcover/*/*.npz"):
@@ -351,3 +352,31 @@ def test_a_site_forgets_jobs_of_long_ago(sites: Path, driver: Callable[..., Driv
     for _ in range(7):
         driver(rounds=1).run()
     assert len(list((sites / "ada" / MEMORY).iterdir())) == REMEMBERED
+
+
+def test_what_was_refused_again_and_again_is_said_once() -> None:
+    why = "was refused: it has a value in 'first' that is not finite"
+    found = sentences([Refusal("fed/train", k, "bob", why) for k in (2, 3, 7)])
+    assert found == [f"fed/train, 3 times in rounds 2 to 7: the reply of bob {why}."]
+    assert sentences([Refusal("fed/train", 2, "bob", why)]) == [
+        f"fed/train, round 2: the reply of bob {why}."
+    ]
+
+
+def test_a_site_that_is_known_to_be_gone_is_not_waited_for(
+    sites: Path, driver: Callable[..., Driver]
+) -> None:
+    class Gone(Loopback):
+        """The last site is gone, and nobody else ever ends the round."""
+
+        def exchange(
+            self, orders: Mapping[str, Order], seconds: float
+        ) -> Iterator[tuple[str, Reply | None]]:
+            for name, reply in super().exchange(orders, seconds):
+                yield name, (None if name == "cleo" else reply)
+            raise AssertionError("the round is over, and someone still waits")
+
+    leader = driver(Gone(members(sites)))
+    outcomes = leader.run()
+    assert outcomes["fed"].calibrated == {0, 1}
+    assert not leader.record.refused

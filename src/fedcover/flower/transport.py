@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from logging import getLogger
 
 from flwr.app import Message as FlowerMessage
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedcover.errors import DataError
@@ -20,6 +21,11 @@ from fedcover.parties.messages import Order, Reply
 
 NEWCOMERS = 3.0  # seconds between two looks for nodes that have come
 MOST = 1 << 30  # bytes of a reply that is unpacked at all
+GONE = (  # what the SuperLink says in place of a node that does not answer
+    ErrorCode.NODE_UNAVAILABLE,
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+)
 
 _log = getLogger(__name__)
 
@@ -32,6 +38,7 @@ class FlowerTransport:
         self.transfer = 0.0
         self._node: dict[str, int] = {}
         self._open: dict[str, tuple[str, Order]] = {}  # sent messages without a reply yet
+        self._orders: dict[str, Order] = {}  # this round's
         self._hello: Order | None = None
         self._greeted: set[int] = set()
         self._looked = -NEWCOMERS
@@ -41,15 +48,18 @@ class FlowerTransport:
         self._hello = order
         found: dict[str, Reply] = {}
         for name, reply in self._pull(seconds):
-            found[name] = reply
+            if reply is not None:
+                found[name] = reply
             if len(found) >= sites:
                 break
         return found
 
-    def exchange(self, orders: Mapping[str, Order], seconds: float) -> Iterator[tuple[str, Reply]]:
+    def exchange(
+        self, orders: Mapping[str, Order], seconds: float
+    ) -> Iterator[tuple[str, Reply | None]]:
         """Push all orders at once, then pull."""
-        known = {name: order for name, order in orders.items() if name in self._node}
-        self._push([(name, self._node[name], order) for name, order in known.items()], seconds)
+        self._orders = {name: order for name, order in orders.items() if name in self._node}
+        self._push([(name, self._node[name], o) for name, o in self._orders.items()], seconds)
         yield from self._pull(seconds)
 
     def _push(self, orders: Sequence[tuple[str, int, Order]], seconds: float) -> None:
@@ -72,7 +82,7 @@ class FlowerTransport:
             self._push([("", node, self._hello) for node in fresh], seconds)
             self._greeted.update(fresh)
 
-    def _pull(self, seconds: float) -> Iterator[tuple[str, Reply]]:
+    def _pull(self, seconds: float) -> Iterator[tuple[str, Reply | None]]:
         """Replies until the time is over; the receiver stops earlier by asking for no more."""
         end = time.monotonic() + seconds
         patience = Patience(0.1, 0.05, 1.0)
@@ -88,10 +98,12 @@ class FlowerTransport:
                     yield named
             time.sleep(min(patience.pause, max(end - time.monotonic(), 0)))
 
-    def _read(self, message: FlowerMessage) -> tuple[str, Reply] | None:
+    def _read(self, message: FlowerMessage) -> tuple[str, Reply | None] | None:
         asked, order = self._open.pop(message.metadata.reply_to_message_id, ("", None))
         if order is None:
             return None
+        if message.has_error() and message.error.code in GONE:
+            return (asked, None) if order is self._orders.get(asked) else None
         try:
             name, reply = reply_of(message, self._most)
         except DataError as error:

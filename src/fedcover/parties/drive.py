@@ -6,7 +6,6 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +29,7 @@ from fedcover.parties.messages import (
     text,
     words,
 )
+from fedcover.parties.record import Record, Refusal
 
 OnRound = Callable[[str, int, int, int], None]
 """Called as ``on_round(phase, round, answered, sites)``."""
@@ -45,18 +45,12 @@ class Transport(Protocol):
         """Send the order to everyone, until so many sites have replied or the time is over."""
         ...
 
-    def exchange(self, orders: Mapping[str, Order], seconds: float) -> Iterator[tuple[str, Reply]]:
-        """Send each site its order; replies as they arrive, also late ones to earlier orders."""
+    def exchange(
+        self, orders: Mapping[str, Order], seconds: float
+    ) -> Iterator[tuple[str, Reply | None]]:
+        """Send each site its order; replies as they arrive, also late ones to earlier orders, and
+        nothing for a site of which it is known that its order will not be answered."""
         ...
-
-
-@dataclass
-class Record:
-    """What happened on the way, for the run's notes."""
-
-    answered: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)  # by phase and round
-    refused: list[str] = field(default_factory=list)
-    seconds: dict[str, dict[str, float]] = field(default_factory=dict)  # by phase and cause
 
 
 class Driver:
@@ -170,34 +164,37 @@ class Driver:
         asked = self.roster.numbers if request.to is None else request.to
         orders = {self.roster.names[site]: self._order(request, site) for site in sorted(asked)}
         replies: Replies = {}
-        refused: set[int] = set()
+        in_vain: set[int] = set()  # those who refused or were refused, or are known to be gone
         for name, order in orders.items():
             self._journal.record(self._id, name, "down", order.place, order.arrays)
         for name, reply in self._transport.exchange(orders, self._job.timeout):
-            if name not in orders or reply.job != self._id:
+            if name not in orders:
                 continue
             site = self.roster.names.index(name)
-            if reply.place != orders[name].place:
-                self._aside(site, name, reply)
+            if reply is None:
+                in_vain.add(site)
+                self._away.add(site)
+            elif reply.job != self._id:
                 continue
-            self._journal.record(self._id, name, "up", reply.place, reply.content)
-            slowest = max(slowest, reply, key=lambda one: one.seconds)
-            problem = reply.problem or _judge(request, site, reply.content)
-            if problem:
-                refused.add(site)
-                self.record.refused.append(
-                    f"{request.phase}, round {request.round}: the reply of {name} was refused: "
-                    f"{problem.rstrip('.')}."
-                )
+            elif reply.place != orders[name].place:
+                self._aside(request, site, name, reply)
+                continue
             else:
-                replies[site] = reply.content
-                self._delivered[site] |= orders[name].conclusions.keys()
+                self._journal.record(self._id, name, "up", reply.place, reply.content)
+                slowest = max(slowest, reply, key=lambda one: one.seconds)
                 self._away.discard(site)
-            waiting = asked - self._away - replies.keys() - refused
+                problem = reply.problem or _judge(request, site, reply.content)
+                if problem:
+                    in_vain.add(site)
+                    self._refuse(request, name, f"was refused: {problem.rstrip('.')}")
+                else:
+                    replies[site] = reply.content
+                    self._delivered[site] |= orders[name].conclusions.keys()
+            waiting = asked - self._away - replies.keys() - in_vain
             if not waiting and len(replies) >= self._job.least:
                 break
         replies = dict(sorted(replies.items()))
-        self._away |= asked - replies.keys() - refused
+        self._away |= asked - replies.keys() - in_vain
         self.record.answered.setdefault(request.phase, []).append(tuple(replies))
         transfer = self._transport.transfer - sent
         self._spent(request.phase, time.monotonic() - began, transfer, slowest)
@@ -211,19 +208,21 @@ class Driver:
         fresh = {k: c for k, c in self._conclusions.items() if k not in self._delivered[site]}
         return Order(self._id, request.phase, request.verb, request.round, request.query, fresh)
 
-    def _aside(self, site: int, name: str, reply: Reply) -> None:
+    def _aside(self, request: Request, site: int, name: str, reply: Reply) -> None:
         """Not a reply to this round's order: its site is there again, but what it says is past."""
         if reply.verb == "hello":
             problem = self._unfit(name, reply)
             if problem:
-                self.record.refused.append(f"site {name} cannot take part again: {problem}")
+                self._refuse(
+                    request, name, f"was refused: it cannot take part again: {problem.rstrip('.')}"
+                )
                 return
         else:
-            self.record.refused.append(
-                f"{reply.phase}, round {reply.round}: the reply of {name} came after the round was "
-                "over, and was not used."
-            )
+            self._refuse(reply, name, "came after the round was over, and was not used")
         self._away.discard(site)
+
+    def _refuse(self, place: Request | Reply, name: str, why: str) -> None:
+        self.record.refused.append(Refusal(place.phase, place.round, name, why))
 
     def _spent(self, phase: str, whole: float, transfer: float, slowest: Reply) -> None:
         """A round's seconds: what its slowest site did, what travelling took, and the rest."""

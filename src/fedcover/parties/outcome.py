@@ -19,8 +19,8 @@ from fedcover.experiment.store import write_run
 from fedcover.graphs.schema import Schema
 from fedcover.parties import journal
 from fedcover.parties.conduct import TALLIED, MethodOutcome, Roster
-from fedcover.parties.drive import Record
 from fedcover.parties.job import Job
+from fedcover.parties.record import Record, sentences
 from fedcover.report.page import write_run_page
 
 Outcomes = Mapping[str, MethodOutcome]
@@ -98,7 +98,7 @@ def notes(job: Job, roster: Roster, outcomes: Outcomes, record: Record) -> list[
         for (score, rule, _), threshold in zip(job.cases, outcome.thresholds, strict=True):
             if threshold.note:
                 found.append(f"{method}, {score}, quantile {rule}: {threshold.note}")
-    return found + record.refused
+    return found + sentences(record.refused)
 
 
 def _results(name: str, job: Job, outcomes: Outcomes) -> list[dict[str, Any]]:
