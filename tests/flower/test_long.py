@@ -165,17 +165,21 @@ def test_a_site_behind_a_cut_cable_comes_back(
             up.start_site(site, ["ip", "netns", "exec", name])
         out = tmp_path / "out"
         up.start_job(
-            settings_for(sites, out, methods="fed", scores="lac", rounds=400, timeout=15.0)
+            settings_for(
+                sites, out, methods="fed", scores="lac", rounds=120, patience=120, timeout=15.0
+            )
         )
         ledger = tmp_path / "out.job" / journal.FILE
         until(lambda: reached(ledger, "fed/train"), LIMIT, "training was not reached")
         _ip("-n", namespaces[1], "link", "set", "eth0", "down")
         time.sleep(seconds)
         _ip("-n", namespaces[1], "link", "set", "eth0", "up")
-        until(lambda: (out / "run.json").exists() or bool(failed(out)), LIMIT, "it hangs")
-        answered = json.loads((out / "run.json").read_text())["federation"]["answered"]
-        without = sum(1 not in round_ for round_ in answered["fed/train"])
-        print(f"\ncut for {seconds} s: {without} of {len(answered['fed/train'])} rounds without it")
+        until(lambda: (out / "run.json").exists() or bool(failed(out)), 2 * LIMIT, "it hangs")
+        answered = json.loads((out / "run.json").read_text())["federation"]["answered"]["fed/train"]
+        without = sum(1 not in round_ for round_ in answered)
+        print(f"\ncut for {seconds} s: {without} of {len(answered)} rounds without it")
+        assert 1 in answered[-1]  # it is there again
+        assert without > 0 or seconds < 15
         check_sets(sites, out)
 
 
@@ -188,10 +192,10 @@ def test_where_the_seconds_of_a_round_go(
     with running(tmp_path, tmp_path / "sites") as up:
         out = tmp_path / "out"
         settings = settings_for(
-            tmp_path / "sites", out, methods="fed", scores="lac", rounds=30, sites=count
+            tmp_path / "sites", out, methods="fed", scores="lac", rounds=30, sites=count, join=400.0
         )
         up.start_job(settings)
-        until((out / "run.json").exists, LIMIT, "no run folder")
+        until((out / "run.json").exists, 3 * LIMIT, "no run folder")
         federation = json.loads((out / "run.json").read_text())["federation"]
         rounds = len(federation["answered"]["fed/train"])
         causes = {k: round(v / rounds, 3) for k, v in federation["seconds"]["fed/train"].items()}
