@@ -56,10 +56,14 @@ class Tap:
             threading.Thread(target=self._connect, args=(site,), daemon=True).start()
 
     def _connect(self, plain: socket.socket) -> None:
-        site = self._inside.wrap_socket(plain, server_side=True)
-        far = self._outside.wrap_socket(
-            socket.create_connection(self._far), server_hostname=self._far[0]
-        )
+        try:
+            site = self._inside.wrap_socket(plain, server_side=True)
+            far = self._outside.wrap_socket(
+                socket.create_connection(self._far), server_hostname=self._far[0]
+            )
+        except OSError:  # the coordinator has gone, or the site
+            plain.close()
+            return
         copy = bytearray()
         self._heard.append(copy)
         threading.Thread(target=_pump, args=(far, site, bytearray()), daemon=True).start()
