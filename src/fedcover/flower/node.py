@@ -80,9 +80,11 @@ def _work(port: int, secret: bytes, pace: NodePace) -> None:
         pace.order.wait()
         pace.order.clear()
         try:
-            found = client.AcquireTask(request)
-            if found.HasField("task") and found.token:
+            # There may be more than one: an order of which the coordinator died while it was
+            # fetched is still there when the next one comes.
+            while (found := client.AcquireTask(request)).HasField("task") and found.token:
                 _answer(address, found.token)
+                pace.reply.set()
         except Exception as error:  # whatever went wrong with one order, the next may be fine
             _log.warning("an order could not be answered: %s", error)
         pace.reply.set()

@@ -20,6 +20,7 @@ from fedcover.flower.wire import order_message, reply_of
 from fedcover.parties.messages import Order, Reply
 
 NEWCOMERS = 3.0  # seconds between two looks for nodes that have come
+AGAIN = 15.0  # seconds until a node that has not answered to a hello hears another
 MOST = 1 << 30  # bytes of a reply that is unpacked at all
 GONE = (  # what the SuperLink says in place of a node that does not answer
     ErrorCode.NODE_UNAVAILABLE,
@@ -40,7 +41,7 @@ class FlowerTransport:
         self._open: dict[str, tuple[str, Order]] = {}  # sent messages without a reply yet
         self._orders: dict[str, Order] = {}  # this round's
         self._hello: Order | None = None
-        self._greeted: set[int] = set()
+        self._greeted: dict[int, float] = {}  # when each node was last said hello to
         self._looked = -NEWCOMERS
 
     def greet(self, order: Order, sites: int, seconds: float) -> dict[str, Reply]:
@@ -77,10 +78,15 @@ class FlowerTransport:
         if time.monotonic() - self._looked < NEWCOMERS:
             return
         self._looked = time.monotonic()
-        fresh = [node for node in self._grid.get_node_ids() if node not in self._greeted]
+        named = set(self._node.values())
+        fresh = [
+            node
+            for node in self._grid.get_node_ids()
+            if node not in named and self._looked - self._greeted.get(node, -AGAIN) >= AGAIN
+        ]
         if fresh and self._hello is not None:
             self._push([("", node, self._hello) for node in fresh], seconds)
-            self._greeted.update(fresh)
+            self._greeted |= dict.fromkeys(fresh, self._looked)
 
     def _pull(self, seconds: float) -> Iterator[tuple[str, Reply | None]]:
         """Replies until the time is over; the receiver stops earlier by asking for no more."""
