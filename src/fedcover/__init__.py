@@ -13,6 +13,7 @@ _HOME = {
     "partition": "fedcover.graphs.partition",
     "Config": "fedcover.experiment.config",
     "run": "fedcover.experiment.run",
+    "load_predictor": "fedcover.predictor.files",
     "DataError": "fedcover.errors",
     "FedcoverError": "fedcover.errors",
     "UsageError": "fedcover.errors",

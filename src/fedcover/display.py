@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 from rich import box
@@ -25,6 +25,7 @@ from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.statistics import DatasetRow, GraphRow, MissingEdgesRow
 from fedcover.paper.tables import Table as PaperTable
 from fedcover.paper.work import OnCell
+from fedcover.predictor import Predictor
 
 _UNBOUNDED = 100_000  # characters: wider than any table
 
@@ -337,6 +338,31 @@ def _notes(console: Console, notes: Sequence[tuple[str, str]]) -> None:
     for name, note in notes:
         if note:
             console.print(Text(f"{name}: {note}"))
+
+
+def predicted(
+    console: Console, predictor: Predictor, alpha: float, score: str | None, sets: pl.DataFrame
+) -> None:
+    """How many nodes of each kind there are, their sets, and whether the level is promised."""
+    name = predictor.chosen_score(score)
+    console.print(
+        f"{predictor.method}, {name}, level {1 - alpha:g}: q_hat "
+        f"{predictor.q_hat(alpha, name):.6g}",
+        highlight=False,
+    )
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("nodes", "kind", "labels in a set", "covered", "level promised"):
+        table.add_column(column, justify="right" if column in ("nodes",) else "left")
+    for (kind, promise), rows in sets.group_by("kind", "promise", maintain_order=True):
+        known = rows["covered"].mean()
+        table.add_row(
+            f"{len(rows):,}",
+            str(kind),
+            f"{cast(float, rows['size'].mean()):.2f}",
+            "" if known is None else f"{cast(float, known):.3f}",
+            str(promise),
+        )
+    console.print(table)
 
 
 def federation(console: Console, folder: Path) -> None:

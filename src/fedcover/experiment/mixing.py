@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,23 +19,25 @@ from fedcover.personal import mixture
 
 def mix(
     repetition: Repetition,
-    logits: Sequence[NDArray[np.float32]],
+    logits: Mapping[str, NDArray[np.float32]],
     config: Config,
     engine: Engine,
     ledger: Ledger,
-) -> tuple[NDArray[np.float32], list[list[float]]]:
-    """The logarithm of the mixed probabilities of all nodes, and each client's weights.
+) -> tuple[NDArray[np.float32], list[list[float]], dict[str, float]]:
+    """The logarithm of the mixed probabilities of all nodes, each client's weights, and each
+    model's temperature.
 
-    ``logits`` are those of the shared, the tuned and the local models.
+    ``logits`` are those of the shared, the tuned and the local models, by these names.
 
     Every model is brought to its own temperature first, so that a weight is not spent on
     correcting confidence.
     """
     y, client = repetition.graph.y.numpy(), repetition.partition.client
-    probs = []
-    for name, own in zip(("shared", "tuned", "local"), logits, strict=True):
-        fitted = temperature.fit(config.temperature, own, repetition, engine, ledger, f", {name}")
-        probs.append(conformal.softmax(own, fitted))
+    fitted = {
+        name: temperature.fit(config.temperature, own, repetition, engine, ledger, f", {name}")
+        for name, own in logits.items()
+    }
+    probs = [conformal.softmax(own, fitted[name]) for name, own in logits.items()]
     true = np.stack([p[np.arange(len(y)), y] for p in probs], axis=1)
     validation, grid = repetition.by_client(Role.VALID, true), mixture.simplex(len(probs))
     mean_losses = engine.ask(
@@ -51,4 +53,5 @@ def mix(
         [mixture.choose_weights(own, mean_losses, grid, shrinkage) for own in validation]
     )
     mixed = mixture.mixed(probs, weights[client])
-    return np.log(np.maximum(mixed, mixture.TINY)).astype(np.float32), weights.tolist()
+    final = np.log(np.maximum(mixed, mixture.TINY)).astype(np.float32)
+    return final, weights.tolist(), fitted

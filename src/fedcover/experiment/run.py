@@ -20,6 +20,7 @@ from fedcover import __version__
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.frames import GROUPS, KEY, LEDGER, RESULTS, SCORES, frame, ledger_frame
+from fedcover.experiment.keeping import kept, predictor_of
 from fedcover.experiment.methods import Progress, Repetition
 from fedcover.experiment.recipes import Recipe, recipe_of
 from fedcover.experiment.shown import Shown, shown
@@ -31,6 +32,8 @@ from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import partition
 from fedcover.graphs.splits import Role, split
 from fedcover.graphs.statistics import describe
+from fedcover.predictor import Predictor, save_predictor
+from fedcover.predictor.files import FOLDER
 from fedcover.privacy import Spending
 from fedcover.privacy.dp_vae import check_size
 
@@ -48,10 +51,16 @@ class Run:
     # The first seed's nodes that the page shows, and each one's probabilities and scores:
     shown: Shown | None = None
     scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORES))
+    predictors: Sequence[Predictor] = ()  # the first seed's, one a method that can be kept
 
     def save(self, folder: str | Path) -> Path:
-        """Write the run folder with its page; it is whole or absent."""
+        """Write the run folder with its page and its predictors; it is whole or absent."""
         from fedcover.report.page import write_run_page
+
+        def finish(place: Path) -> None:
+            write_run_page(place)
+            for predictor in self.predictors:
+                save_predictor(predictor, place / FOLDER / predictor.method)
 
         drawing = {}
         if self.shown is not None:
@@ -65,7 +74,7 @@ class Run:
             ledger=self.ledger,
             info=self.info,
             drawing=drawing,
-            finish=write_run_page,
+            finish=finish,
         )
 
 
@@ -96,6 +105,7 @@ def run(
 
     spending = _afforded(repetitions, config)
     book = _Book(graph.name, config)
+    predictors: list[Predictor] = []
     trainer = Trainer(repetitions, config, engine, len(graph.label_names), report, clock.stop)
     for name in config.methods:
         recipe = recipe_of(name)
@@ -104,6 +114,9 @@ def run(
             evaluation = judge.evaluate(outcome.logits, outcome.ledger, outcome.prepared.parts)
             _announce(outcome, evaluation)
             book.enter(recipe, judge.repetition, outcome, evaluation)
+            if done == 0 and kept(recipe, config):
+                card = _card(graph, judge, evaluation, spending if recipe.base == "gen" else None)
+                predictors.append(predictor_of(recipe, judge, outcome, evaluation, card))
         report(f"calibrate {name}", config.seeds, config.seeds)
         clock.stop(f"calibrate {name}")
     info = {
@@ -127,7 +140,25 @@ def run(
     sets = pl.concat(book.sets).select(*KEY, pl.exclude(KEY))
     results, groups = frame(book.results, RESULTS), frame(book.groups, GROUPS)
     ledger, scores = pl.concat(book.ledgers), pl.concat(book.scores)
-    return Run(config, results, groups, sets, ledger, info, seen, scores)
+    return Run(config, results, groups, sets, ledger, info, seen, scores, predictors)
+
+
+def _card(
+    graph: Data, judge: Judge, evaluation: Evaluation, spending: Spending | None
+) -> dict[str, Any]:
+    """What a predictor's card says."""
+    rows = [row for row in evaluation.results if row["quantile"] == "exact"]
+    return {
+        "fedcover": __version__,
+        "graph": graph.name,
+        "nodes": int(graph.num_nodes),
+        "n_calibration": int((judge.repetition.roles == Role.CALIB).sum()),
+        "coverage": [
+            {key: row[key] for key in ("score", "alpha", "coverage", "set_size")} for row in rows
+        ],
+        "privacy": asdict(spending) if spending else None,
+        "notes": evaluation.notes,
+    }
 
 
 def settled(config: Config, graph: Data) -> Config:

@@ -43,6 +43,9 @@ class Outcome:
     ledger: Ledger
     chosen: dict[str, Any]  # on validation nodes
     seconds: float  # of training
+    models: dict[str, Trained]  # by kind
+    plans: dict[str, Plan]
+    temperatures: dict[str, float]  # of the models that are mixed
 
 
 @dataclass(frozen=True)
@@ -90,14 +93,16 @@ class Trainer:
                 chosen["correction_rounds"] = own["correction"].best_round
                 if own["correction"].rounds == 0:
                     one = replace(one, notes=[*one.notes, _uncorrected(recipe)])
-            logits = [model.logits[seed] for model in models.values()]
-            final = logits[-1]
+            logits = {kind: model.logits[seed] for kind, model in models.items()}
+            final = logits[KINDS[recipe.personal][-1]]
+            temperatures: dict[str, float] = {}
             if recipe.personal == "mix":
-                final, chosen["mixture"] = mixing.mix(
+                final, chosen["mixture"], temperatures = mixing.mix(
                     self._repetitions[seed], logits, self._config, self._engine, ledger
                 )
             seconds = sum(trained.seconds for trained in own.values())
-            outcomes.append(Outcome(final, one, ledger, chosen, seconds))
+            plans = {kind: self._plan(recipe, kind) for kind in own}
+            outcomes.append(Outcome(final, one, ledger, chosen, seconds, own, plans, temperatures))
         return outcomes
 
     def _prepare(self, recipe: Recipe) -> list[Prepared]:

@@ -1,0 +1,54 @@
+"""``fedcover predict``: sets from a model that a run has kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcover.cli.options import Data, Quiet, words
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its model/METHOD.")],
+    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="As for run.")],
+    alpha: Annotated[float, typer.Option(metavar="A", help="The level is 1 − A.")] = 0.1,
+    method: Annotated[
+        str | None, typer.Option(metavar="M", help="Which of the run's methods.")
+    ] = None,
+    score: Annotated[
+        str | None, typer.Option(metavar="S", help="Which of the run's scores (default: first).")
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,…",
+            help="Nodes of these kinds: test, unlabelled, new, changed, train, valid, calib.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write them: .csv, .parquet or .json.")
+    ] = None,
+    data: Data = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make sets for a graph's nodes with a model that a run has kept, at any level.
+
+    Example: fedcover predict runs/cora-10 cora --alpha 0.05 --out sets.csv
+    """
+    from fedcover import display
+    from fedcover.graphs import load
+    from fedcover.predictor import load_predictor
+    from fedcover.predictor.write import check_kind, write_sets
+
+    if out is not None:
+        check_kind(out)
+    predictor = load_predictor(run, method)
+    table = predictor.predict(load(graph, data), alpha, score, words("only", only))
+    if out is not None:
+        write_sets(table, out)
+    if not quiet:
+        display.predicted(display.console(), predictor, alpha, score, table)
+        if out is not None:
+            print(f"\n{out}: {len(table)} nodes")

@@ -1,0 +1,121 @@
+"""From a trained and judged recipe to the predictor that a run folder keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from fedcover import conformal
+from fedcover.experiment.config import Config
+from fedcover.experiment.evaluation import Evaluation, Judge
+from fedcover.experiment.recipes import Recipe
+from fedcover.experiment.training import Outcome
+from fedcover.federation import Client
+from fedcover.federation.engine import log_prior
+from fedcover.graphs.assemble import feature_matrix
+from fedcover.graphs.partition import ClientGraph
+from fedcover.graphs.splits import Role
+from fedcover.predictor.calibration import Calibration
+from fedcover.predictor.known import Known, fingerprints, hashed
+from fedcover.predictor.predictor import Generated, Model, Predictor
+
+LAST = {"": "shared", "tuned": "tuned"}
+"""Which of a recipe's models speaks, by its personal part; ``mix`` needs all."""
+
+
+def kept(recipe: Recipe, config: Config) -> bool:
+    """Whether a predictor can be made of it: not of a simulation, nor of one that is corrected; and
+    only for scores that look at one node at a time."""
+    return (
+        not recipe.method.simulation
+        and recipe.personal != "corrected"
+        and any(name in conformal.SCORES for name in config.scores)
+    )
+
+
+def predictor_of(
+    recipe: Recipe, judge: Judge, outcome: Outcome, evaluation: Evaluation, card: Mapping[str, Any]
+) -> Predictor:
+    """The recipe's models with their calibration."""
+    repetition, config = judge.repetition, judge.config
+    graph, partition = repetition.graph, repetition.partition
+    names = hashed(graph.node_ids)
+    federation, parts = outcome.prepared.federation, outcome.prepared.parts
+    kinds = list(outcome.models) if recipe.personal == "mix" else [LAST[recipe.personal]]
+    models = tuple(
+        Model(
+            replace(outcome.plans[kind], prior=None),
+            outcome.models[kind].weights,
+            np.stack([log_prior(client, outcome.plans[kind]) for client in federation.clients]),
+            outcome.temperatures.get(kind, 1.0),
+        )
+        for kind in kinds
+    )
+    predictor = Predictor(
+        method=str(recipe),
+        seed=repetition.seed,
+        labels=tuple(graph.label_names),
+        features=int(feature_matrix(graph).shape[1]),
+        clients=tuple(partition.names),
+        given=partition.method == "given",
+        whole=len(parts) == 1 and partition.clients > 1,
+        models=models,
+        mixture=np.array(outcome.chosen["mixture"]) if recipe.personal == "mix" else None,
+        generated=_generated(federation.clients, parts, names),
+        temperature=evaluation.temperature,
+        raps=evaluation.raps,
+        empty_sets=bool(config.empty_sets),
+        calibrations={},
+        known=Known(
+            names,
+            partition.client.astype(np.int64),
+            repetition.roles.astype(np.int8),
+            judge.u,
+            fingerprints(graph, names),
+        ),
+        card=card,
+    )
+    return replace(predictor, calibrations=_calibrations(predictor, judge))
+
+
+def _generated(
+    clients: Sequence[Client], parts: Sequence[ClientGraph], names: NDArray[np.uint64]
+) -> tuple[Generated | None, ...]:
+    """What was appended to the clients' graphs (see :func:`fedcover.neighbors.augment.augment`)."""
+    found: list[Generated | None] = []
+    for client, part in zip(clients, parts, strict=True):
+        own = client.own
+        if not client.generated:
+            found.append(None)
+            continue
+        source, target = client.edge_index
+        down = (source >= own) & (target < own)
+        found.append(
+            Generated(
+                sparse.csr_array(client.x[own:]),
+                source[down] - own,
+                names[part.nodes][target[down]],
+                client.generated_weight,
+            )
+        )
+    return tuple(found)
+
+
+def _calibrations(predictor: Predictor, judge: Judge) -> dict[str, Calibration]:
+    """The calibration scores as the predictor itself computes them: a node that ties with the
+    threshold in the run ties with it later."""
+    repetition = judge.repetition
+    calib, y = np.flatnonzero(repetition.roles == Role.CALIB), judge.y
+    probs = predictor.probs(repetition.graph)
+    found = {}
+    for name in judge.config.scores:
+        if name in conformal.SCORES:
+            scores = conformal.score(name, probs, judge.u, predictor.raps)
+            true = scores[calib, y[calib]]
+            found[name] = Calibration.of(true, repetition.partition.clients)
+    return found

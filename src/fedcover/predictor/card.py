@@ -1,0 +1,66 @@
+"""The model card: what whoever gets a predictor must know before using it."""
+
+from __future__ import annotations
+
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedcover.predictor.predictor import Predictor
+
+PROMISE = """For test nodes that were in the graph when the predictor was calibrated:
+1 − α ≤ coverage ≤ 1 − α + K/(N+K), for a node drawn from the clients in proportion to their
+calibration nodes. Not for a node that was added later, or whose neighbourhood has changed: for
+these the sets are what the model says, and a promise needs new calibration nodes. `fedcover
+predict` says for every node which it is."""
+
+FILES = """Weights, the calibration nodes' scores without their nodes, and for every node of the
+graph a hash of its name and one of its features and neighbours. No feature, no label, no name."""
+
+GENERATED = "The generated neighbours, made from means of clients' nodes, are in it as well."
+
+
+def card_text(predictor: Predictor) -> str:
+    """Markdown."""
+    card, clients = predictor.card, predictor.clients
+    labels = predictor.labels
+    made = (
+        f"Prediction sets over {len(labels)} labels ({', '.join(labels)}), made by fedcover "
+        f"{card.get('fedcover')} with the method `{predictor.method}`, seed {predictor.seed}."
+    )
+    data = (
+        f"{card.get('nodes')} nodes with {predictor.features} features at {len(clients)} clients: "
+        f"{', '.join(clients)}. Calibrated with {card.get('n_calibration')} nodes. "
+        f"{_privacy(predictor)}"
+    )
+    rows = [
+        f"| {row['score']} | {row['alpha']:g} | {row['coverage']:.3f} | {row['set_size']:.2f} |"
+        for row in card.get("coverage", ())
+    ]
+    table = ["| score | α | coverage | labels in a set |", "|---|--:|--:|--:|", *rows]
+    held = f"{FILES} {GENERATED}" if any(predictor.generated) else FILES
+    sections = {
+        f"# Model card: {predictor.method} on {card.get('graph')}": _wrapped(made),
+        "## Data": _wrapped(data),
+        "## Coverage measured": "Mean over the run's calibration/test re-splits.\n\n"
+        + "\n".join(table),
+        "## For whom the level is promised": _wrapped(PROMISE),
+        "## What is in the files": _wrapped(held),
+    }
+    if card.get("notes"):
+        sections["## Notes"] = "\n".join(f"- {note}" for note in card["notes"])
+    return "\n".join(f"{title}\n\n{body}\n" for title, body in sections.items())
+
+
+def _privacy(predictor: Predictor) -> str:
+    spent = predictor.card.get("privacy")
+    if not spent:
+        return "Without differential privacy."
+    return (
+        f"Prototypes were sent with differential privacy, ε = {spent['epsilon']:.3g} at "
+        f"δ = {spent['delta']:.1g}; weights and counts were not."
+    )
+
+
+def _wrapped(text: str) -> str:
+    return fill(" ".join(text.split()), 100)

@@ -1,0 +1,192 @@
+"""A predictor on disk: ``model.json`` (words and numbers), ``arrays.safetensors`` (arrays), and a
+card to read. Nothing is pickled, so that a file from elsewhere can do nothing but be wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as unpack
+from safetensors.numpy import save as pack
+from scipy import sparse
+
+from fedcover.conformal import RapsConstants
+from fedcover.errors import DataError
+from fedcover.federation import Plan
+from fedcover.models import Weights
+from fedcover.predictor.calibration import Calibration
+from fedcover.predictor.card import card_text
+from fedcover.predictor.known import Known
+from fedcover.predictor.predictor import Generated, Model, Predictor
+
+FORMAT = 1
+JSON, ARRAYS, CARD = "model.json", "arrays.safetensors", "MODEL_CARD.md"
+FOLDER = "model"
+"""Where a run folder keeps its predictors, one folder a method."""
+
+Arrays = dict[str, NDArray[Any]]
+_PARTS = tuple(f.name for f in fields(Weights))
+_WORDS = ("method", "seed", "labels", "features", "clients", "given", "whole", "temperature")
+
+
+def save_predictor(predictor: Predictor, folder: Path) -> Path:
+    """Write the three files; the folder is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = pack(_arrays(predictor))
+    content = {
+        "format": FORMAT,
+        **{name: getattr(predictor, name) for name in _WORDS},
+        "empty_sets": predictor.empty_sets,
+        "raps": predictor.raps._asdict() if predictor.raps else None,
+        "models": [
+            {
+                "plan": {k: v for k, v in asdict(model.plan).items() if k in _PLANNED},
+                "temperature": model.temperature,
+                "shared": _shared(model),
+            }
+            for model in predictor.models
+        ],
+        "generated": [None if one is None else one.weight for one in predictor.generated],
+        "scores": {name: one.clients for name, one in predictor.calibrations.items()},
+        "card": predictor.card,
+        "sha256": hashlib.sha256(arrays).hexdigest(),
+    }
+    (folder / ARRAYS).write_bytes(arrays)
+    (folder / JSON).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    (folder / CARD).write_text(card_text(predictor), encoding="utf-8")
+    return folder
+
+
+def load_predictor(path: str | Path, method: str | None = None) -> Predictor:
+    """Read the predictor of a run folder (of one of its methods), or of a folder of its own."""
+    folder = _folder(Path(path), method)
+    file = folder / JSON
+    try:
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        version = content["format"]
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file} is damaged, or is no predictor of fedcover.") from error
+    if not isinstance(version, int) or version > FORMAT:
+        raise DataError(
+            f"{file} was written by a newer fedcover (format {version}); this one reads up to "
+            f"{FORMAT}."
+        )
+    try:
+        raw = (folder / ARRAYS).read_bytes()
+    except OSError as error:
+        raise DataError(f"{folder / ARRAYS} cannot be read: {error.strerror or error}.") from error
+    if hashlib.sha256(raw).hexdigest() != content.get("sha256"):
+        raise DataError(f"{folder / ARRAYS} is damaged: it is not what {JSON} describes.")
+    try:
+        return _predictor(content, unpack(raw))
+    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise DataError(f"{file} is damaged: {error}.") from error
+
+
+def saved_methods(run: Path) -> list[str]:
+    """The methods of a run folder that have a predictor."""
+    found = sorted((run / FOLDER).glob(f"*/{JSON}"))
+    return [json.loads(file.read_text(encoding="utf-8"))["method"] for file in found]
+
+
+_PLANNED = ("model", "classes", "hidden", "unit_features", "batch_size")
+
+
+def _folder(path: Path, method: str | None) -> Path:
+    if (path / JSON).exists():
+        return path
+    choices = {folder.name: folder for folder in sorted((path / FOLDER).glob("*/"))}
+    if not choices:
+        raise DataError(f"{path} holds no predictor; a run folder has one in {FOLDER}/METHOD.")
+    if method is None:
+        method = next(name for name in _preferred(list(choices)))
+    if method not in choices:
+        raise DataError(f"{path} has no predictor for {method!r}; it has {', '.join(choices)}.")
+    return choices[method]
+
+
+def _preferred(methods: list[str]) -> list[str]:
+    """A model that mixes comes first, one for everybody next, what nobody can have last."""
+    last = {"loc": 1, "central": 2}
+    return sorted(methods, key=lambda name: (last.get(name, 0), "mix" not in name, name))
+
+
+def _shared(model: Model) -> bool:
+    return all(one is model.weights[0] for one in model.weights)
+
+
+def _arrays(predictor: Predictor) -> Arrays:
+    arrays: Arrays = {f"prior.{k}": model.prior for k, model in enumerate(predictor.models)}
+    if predictor.mixture is not None:
+        arrays["mixture"] = predictor.mixture
+    for k, model in enumerate(predictor.models):
+        for c, weights in enumerate(model.weights[:1] if _shared(model) else model.weights):
+            for name in _PARTS:
+                arrays[f"weights.{k}.{c}.{name}"] = getattr(weights, name).numpy()
+    for c, one in enumerate(predictor.generated):
+        if one is not None:
+            x = one.features
+            parts = (one.source, one.target, x.data, x.indices, x.indptr)
+            arrays |= {f"generated.{c}.{k}": part for k, part in enumerate(parts)}
+    for name, calibration in predictor.calibrations.items():
+        arrays[f"scores.{name}"] = calibration.scores
+    known: Arrays = {f"known.{name}": array for name, array in vars(predictor.known).items()}
+    arrays |= known
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
+    words = {name: content[name] for name in _WORDS}
+    for name in ("labels", "clients"):
+        words[name] = tuple(map(str, words[name]))
+    count = 1 if words["whole"] else len(words["clients"])
+    raps = content["raps"]
+    return Predictor(
+        **words,
+        empty_sets=bool(content["empty_sets"]),
+        raps=RapsConstants(**raps) if raps else None,
+        models=tuple(
+            Model(
+                Plan(**one["plan"]),
+                _weights(arrays, k, count, bool(one["shared"])),
+                arrays[f"prior.{k}"],
+                float(one["temperature"]),
+            )
+            for k, one in enumerate(content["models"])
+        ),
+        mixture=arrays.get("mixture"),
+        generated=tuple(
+            None if weight is None else _generated(arrays, c, words["features"], float(weight))
+            for c, weight in enumerate(content["generated"])
+        ),
+        calibrations={
+            name: Calibration(arrays[f"scores.{name}"], int(clients))
+            for name, clients in content["scores"].items()
+        },
+        known=Known(**{f.name: arrays[f"known.{f.name}"] for f in fields(Known)}),
+        card=content["card"],
+    )
+
+
+def _generated(arrays: Arrays, client: int, features: int, weight: float) -> Generated:
+    source, target, *csr = (arrays[f"generated.{client}.{k}"] for k in range(5))
+    x = sparse.csr_array(tuple(csr), shape=(len(csr[2]) - 1, features))
+    return Generated(x, source, target, weight)
+
+
+def _weights(arrays: Arrays, model: int, clients: int, shared: bool) -> list[Weights]:
+    def one(client: int) -> Weights:
+        tensors = (arrays[f"weights.{model}.{client}.{name}"] for name in _PARTS)
+        return Weights(*(torch.from_numpy(np.array(tensor)) for tensor in tensors))
+
+    return [one(0)] * clients if shared else [one(client) for client in range(clients)]

@@ -1,0 +1,214 @@
+"""A predictor gives the run's own sets, at any level, and says for whom they are promised."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import fedcover
+from fedcover.errors import DataError, UsageError
+from fedcover.graphs.assemble import assemble, feature_matrix
+from fedcover.graphs.splits import Role
+from fedcover.predictor.calibration import Calibration
+from fedcover.predictor.files import ARRAYS, CARD, JSON, saved_methods
+from fedcover.predictor.known import fingerprints, hashed
+
+METHODS = ("loc", "fed", "gen", "fed+prox+prior+mix", "fed+tuned", "central")
+ALPHAS = (0.1, 0.3)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return fedcover.load("cora")
+
+
+@pytest.fixture(scope="module")
+def finished(graph):
+    config = fedcover.Config(
+        clients=3,
+        methods=METHODS,
+        scores=("lac", "aps", "raps"),
+        alphas=ALPHAS,
+        seeds=2,
+        rounds=4,
+        resplits=2,
+        gen={"prototypes": (5,), "shares": (0.2,), "link_rounds": 2, "vae": {"epochs": 3}},
+        personal={"local_rounds": 3, "tune_rounds": 2},
+    )
+    return fedcover.run(graph, config)
+
+
+@pytest.fixture(scope="module")
+def folder(finished, tmp_path_factory):
+    return finished.save(tmp_path_factory.mktemp("runs") / "cora")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_sets_are_those_of_the_run(method, graph, finished, folder):
+    predictor = fedcover.load_predictor(folder, method)
+    for (score, alpha), rows in finished.sets.filter(method=method, seed=0).group_by(
+        "score", "alpha"
+    ):
+        found = predictor.predict(graph, alpha, score, only=("test",))
+        assert found["node"].to_list() == rows["node"].to_list()
+        assert found["set"].to_list() == rows["set"].to_list()
+        assert found["covered"].to_list() == rows["covered"].to_list()
+        assert set(found["promise"]) == {"yes"}
+        q_hat = finished.results.filter(method=method, seed=0, score=score, alpha=alpha)["q_hat"]
+        assert predictor.q_hat(alpha, score) == pytest.approx(q_hat[0], rel=1e-6)
+
+
+def test_sets_of_another_level_need_no_training_and_are_nested(graph, folder):
+    predictor = fedcover.load_predictor(folder, "fed")
+    tables = [predictor.predict(graph, alpha, "aps") for alpha in (0.02, 0.17, 0.5)]
+    for wide, narrow in pairwise(tables):
+        pairs = zip(wide["set"].to_list(), narrow["set"].to_list(), strict=True)
+        assert all(set(small) <= set(large) for large, small in pairs)
+    assert tables[0]["size"].mean() > tables[2]["size"].mean()
+
+
+def test_a_threshold_is_the_rank_of_the_theorem():
+    calibration = Calibration.of(np.arange(20, dtype=np.float32)[::-1], clients=3)
+    # ⌈0.8 · (20 + 3)⌉ = 19, the 19th smallest of 0 … 19 is 18; ⌈0.95 · 23⌉ = 22 > 20.
+    assert calibration.q_hat(0.2) == 18.0
+    assert calibration.q_hat(0.05) == np.inf
+    with pytest.raises(UsageError, match="alpha"):
+        calibration.q_hat(0.0)
+
+
+def grown(graph, extra):
+    """The graph with some more nodes, each a copy of node 0 tied to nodes 0 and 1."""
+    n = int(graph.num_nodes)
+    x, edges = feature_matrix(graph), graph.edge_index.numpy()
+    more = np.array([[n + k for k in range(extra)] * 2, [0] * extra + [1] * extra])
+    rows = np.concatenate([np.arange(n), np.zeros(extra, dtype=np.int64)])
+    return assemble(
+        x[rows],
+        np.concatenate([edges, more], axis=1),
+        np.concatenate([graph.y.numpy(), np.zeros(extra, dtype=np.int64)]),
+        name="grown",
+        label_names=graph.label_names,
+        node_ids=[*map(str, graph.node_ids), *(f"new-{k}" for k in range(extra))],
+    )
+
+
+@pytest.mark.parametrize("method", ["fed", "gen", "fed+prox+prior+mix", "central"])
+def test_nodes_added_later_get_sets_but_no_promise(method, graph, folder):
+    predictor = fedcover.load_predictor(folder, method)
+    later = grown(graph, 2)
+    found, before = predictor.predict(later), predictor.predict(graph)
+    assert found.filter(kind="new")["node"].to_list() == ["new-0", "new-1"]
+    assert set(found.filter(kind="new")["promise"]) == {
+        "no: it is new, which needs new calibration nodes"
+    }
+    reached = np.zeros(int(later.num_nodes), dtype=bool)
+    reached[[0, 1, -1, -2]] = True
+    source, target = later.edge_index.numpy()
+    for _ in range(2):
+        reached[target[reached[source]]] = True
+    far = found.with_columns(pl.Series("far", ~reached)).filter("far").drop("far")
+    old = before.join(far.select("node"), on="node", maintain_order="left")
+    assert far["set"].to_list() == old["set"].to_list()
+    assert far["kind"].to_list() == old["kind"].to_list()
+    changed = found.with_columns(pl.Series("near", reached)).filter("near")
+    assert not set(changed["kind"]) & {"test"}
+    assert "changed" in set(changed["kind"])
+
+
+def test_new_nodes_join_their_neighbours_client(graph, folder):
+    predictor = fedcover.load_predictor(folder, "fed")
+    found = predictor.predict(grown(graph, 1))
+    mine = found.filter(pl.col("node").is_in([str(graph.node_ids[0]), str(graph.node_ids[1])]))
+    assert found.filter(kind="new")["client"][0] in mine["client"].to_list()
+
+
+def test_a_node_without_a_label_gets_a_set(graph, folder):
+    predictor = fedcover.load_predictor(folder, "fed")
+    known = predictor.known
+    silent = replace(known, role=np.where(known.role == Role.TEST, -1, known.role).astype(np.int8))
+    found = replace(predictor, known=silent).predict(graph, only=("unlabelled",))
+    assert len(found) == (known.role == Role.TEST).sum()
+    assert set(found["promise"]) == {"if labels are missing at random"}
+
+
+def test_a_graph_that_does_not_fit_is_refused(graph, folder):
+    predictor = fedcover.load_predictor(folder, "fed")
+    narrow = graph.clone()
+    narrow.x = torch.ones(int(graph.num_nodes), 3)
+    with pytest.raises(DataError, match="cora has 3 features; the predictor was trained with 1433"):
+        predictor.predict(narrow)
+    strange = graph.clone()
+    strange.label_names = ["Alchemy", *graph.label_names[1:]]
+    with pytest.raises(DataError, match="has the label 'Alchemy'"):
+        predictor.predict(strange)
+    with pytest.raises(UsageError, match="calibrated for lac, aps, raps"):
+        predictor.predict(graph, score="daps")
+    with pytest.raises(UsageError, match="only has 'tests'"):
+        predictor.predict(graph, only=("tests",))
+
+
+def test_labels_in_another_order_mean_the_same(graph, folder):
+    predictor = fedcover.load_predictor(folder, "fed")
+    turned = graph.clone()
+    turned.label_names = graph.label_names[::-1]
+    turned.y = len(graph.label_names) - 1 - graph.y
+    assert predictor.predict(turned).equals(predictor.predict(graph))
+
+
+def test_files_that_are_newer_or_damaged_are_refused(folder, tmp_path):
+    source = folder / "model" / "fed"
+    for change, message in (
+        (lambda text: text.replace('"format": 1', '"format": 2'), "newer fedcover"),
+        (lambda text: text[: len(text) // 2], "damaged"),
+        (lambda _text: "[]", "damaged"),
+        (lambda text: text.replace('"temperature"', '"heat"'), "damaged"),
+    ):
+        copy = tmp_path / "copy"
+        copy.mkdir(exist_ok=True)
+        (copy / ARRAYS).write_bytes((source / ARRAYS).read_bytes())
+        (copy / JSON).write_text(change((source / JSON).read_text()))
+        with pytest.raises(DataError, match=message):
+            fedcover.load_predictor(copy)
+    (copy / JSON).write_text((source / JSON).read_text())
+    raw = bytearray((source / ARRAYS).read_bytes())
+    raw[-1] ^= 1
+    (copy / ARRAYS).write_bytes(raw)
+    with pytest.raises(DataError, match="is damaged: it is not what"):
+        fedcover.load_predictor(copy)
+    with pytest.raises(DataError, match="holds no predictor"):
+        fedcover.load_predictor(tmp_path)
+    with pytest.raises(DataError, match="no predictor for 'nothing'; it has central"):
+        fedcover.load_predictor(folder, "nothing")
+
+
+def test_the_best_method_is_taken_if_none_is_named(folder):
+    assert sorted(saved_methods(folder)) == sorted(METHODS)
+    assert fedcover.load_predictor(folder).method == "fed+prox+prior+mix"
+
+
+def test_the_card_and_the_files_name_no_node(graph, folder):
+    where = folder / "model" / "gen"
+    content = json.loads((where / JSON).read_text())
+    assert content["labels"] == graph.label_names
+    card = (where / CARD).read_text()
+    assert "Without differential privacy" in " ".join(card.split())
+    assert "| lac | 0.1 |" in card
+    everything = b"".join(file.read_bytes() for file in where.iterdir())
+    names = [str(node).encode() for node in graph.node_ids if len(str(node)) > 6]
+    assert len(names) > 100
+    assert not any(name in everything for name in names)
+
+
+def test_fingerprints_change_with_features_and_neighbours_alone(graph):
+    names = hashed(graph.node_ids)
+    before = fingerprints(graph, names)
+    fewer = graph.clone()
+    gone = (graph.edge_index[0] == 5) | (graph.edge_index[1] == 5)
+    fewer.edge_index = graph.edge_index[:, ~gone]
+    touched = np.unique(graph.edge_index[:, gone].numpy())
+    after = fingerprints(fewer, names)
+    assert np.flatnonzero(before != after).tolist() == touched.tolist()
