@@ -53,8 +53,8 @@ def main() -> None:
         unit_features=True,
     )
     cut = prepare(graph, fedcover.Config(clients=SITES), 0)
-    print("| average | poisoned sites | accuracy | set size | covers |")
-    print("|---|--:|--:|--:|--:|")
+    print("| average | poisoned sites | accuracy | set size | covers | covers at the three |")
+    print("|---|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         sites = Path(folder) / "sites"
         schema = write_sites(sites, graph, cut.partition, cut.roles)
@@ -63,12 +63,13 @@ def main() -> None:
                 members = [Member(site) for site in site_folders(sites)]
                 job = Job(config=config, sites=SITES, average=average)
                 outcome = Driver(job, schema, Poisoned(members, poisoned)).run()["fed"]
-                honest = range(POISONED, SITES)
+                honest, others = range(POISONED, SITES), range(POISONED)
                 test, covered, labels = sum(outcome.tallies[k] for k in honest)[0, :3]
+                theirs, held = sum(outcome.tallies[k] for k in others)[0, :2]
                 correct = sum(outcome.correct[k] for k in honest)
                 print(
                     f"| {average} | {poisoned} | {correct / test:.3f} | {labels / test:.2f} "
-                    f"| {covered / test:.3f} |",
+                    f"| {covered / test:.3f} | {held / theirs:.3f} |",
                     flush=True,
                 )
 
