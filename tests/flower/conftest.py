@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedcover.flower.local import LocalFederation
+from fedcover.flower.gate import nginx
+from fedcover.flower.local import LocalFederation, free_port
 from fedcover.graphs.sites import site_folders
 
 
@@ -24,6 +26,26 @@ def superlink(tmp_path: Path) -> Iterator[LocalFederation]:
     with LocalFederation(tmp_path / "processes", []) as up:
         up.start_superlink()
         yield up
+
+
+@contextmanager
+def behind_nginx(up: LocalFederation, folder: Path) -> Iterator[str]:
+    """nginx with the configuration that fedcover prints; the address that it listens on."""
+    if not shutil.which("nginx"):
+        pytest.skip("nginx is not installed: the gate before the SuperLink is not tried")
+    folder.mkdir()
+    port = free_port()
+    places = "".join(f"{kind}_temp_path {folder}/{kind}; " for kind in NGINX_PLACES)
+    (folder / "nginx.conf").write_text(
+        f"pid {folder}/pid; error_log {folder}/error.log; events {{}}\n"
+        f"http {{ access_log {folder}/access.log; {places}\n"
+        f"{nginx(up.keys, port, up.address)}}}\n"
+    )
+    up.start("nginx", "nginx", "-c", str(folder / "nginx.conf"), "-g", "daemon off;")
+    yield f"{up.host}:{port}"
+
+
+NGINX_PLACES = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 @contextmanager

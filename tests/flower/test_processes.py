@@ -12,9 +12,11 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
+from fedcover.errors import DataError
 from fedcover.experiment import Config
 from fedcover.flower import keys
-from fedcover.flower.local import HOST, LocalFederation
+from fedcover.flower.gate import FLEET
+from fedcover.flower.local import APP, HOST, LocalFederation
 from fedcover.flower.settings import assignment_from
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import read_schema
@@ -26,7 +28,7 @@ from fedcover.parties.loopback import Loopback
 from fedcover.parties.member import Member
 from fedcover.parties.messages import Order
 
-from .conftest import running, until
+from .conftest import behind_nginx, running, until
 from .tap import Tap
 
 SETTINGS = {
@@ -161,6 +163,34 @@ def test_who_is_not_let_in(
     superlink.stop(name)
 
 
+def test_the_gate_lets_sites_through_and_no_operator(
+    superlink: LocalFederation, tmp_path: Path, toy_sites: Callable[..., Path]
+) -> None:
+    """Flower asks operators for no key; through the gate there is nothing that they could ask."""
+    site = toy_sites(tmp_path / "sites", ("ada", "bob")) / "ada"
+    keys.make_site_key(superlink.key_of(site))
+    keys.make_site_key(tmp_path / "eve.key")
+    superlink.register(site)
+    with behind_nginx(superlink, tmp_path / "nginx") as outside:
+        config = superlink.folder / "flwr" / "config.toml"
+        config.write_text(config.read_text().replace(superlink.address, outside))
+        for command in (
+            ("supernode", "register", str(tmp_path / "eve.key.pub"), "here"),
+            ("run", str(APP), "here"),
+            ("list", "here"),
+        ):
+            with pytest.raises(DataError, match=r"403|[Ff]orbidden|[Pp]ermission"):
+                superlink.flwr(*command)
+        superlink.start_site(site, address=outside)
+        log = superlink.folder / "superlink.log"
+        until(lambda: "Activated node_id=" in log.read_text(errors="replace"), 90, "not let in")
+        until(lambda: f"POST {FLEET}pull-messages" in access(tmp_path), 30, "it does not ask")
+
+
+def access(folder: Path) -> str:
+    return (folder / "nginx" / "access.log").read_text()
+
+
 def test_a_setting_that_is_wrong_is_named(sites: Path, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="alphas"):
         assignment_from(settings_for(sites, tmp_path / "x", alphas="1.5"))
@@ -172,8 +202,6 @@ def test_a_setting_that_is_wrong_is_named(sites: Path, tmp_path: Path) -> None:
 
 def test_every_setting_of_the_app_is_read(sites: Path, tmp_path: Path) -> None:
     import tomllib
-
-    from fedcover.flower.local import APP
 
     app = tomllib.loads((APP / "pyproject.toml").read_text())
     defaults = app["tool"]["flwr"]["app"]["config"]

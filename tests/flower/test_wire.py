@@ -69,6 +69,30 @@ def test_a_reply_that_is_too_big_is_not_unpacked() -> None:
     assert "at most 1000 can be right" in found.problem
 
 
+@pytest.mark.parametrize(
+    "contents",
+    [
+        '[["", "a", "float32", [1000000000000000000000000000000]]]',
+        '[["", "a", "float32", [-1]]]',
+        '[["", "a", "(,)f4", [1]]]',
+        '[["", "a", "object", [1]]]',
+        '[["", 3, "float32", [1]]]',
+        '[[["deep"], "a", "float32", [1]]]',
+        '[["", "a", "float32", [2]]]',
+        "[" * 100_000,
+        "3",
+    ],
+)
+def test_contents_that_cannot_be_are_refused(contents: str) -> None:
+    asked = order_message(Order("job", "fed/train", "fit", 1), 5, 60.0)
+    message = reply_message(
+        "ada", Reply("job", "fed/train", "fit", 1, {"a": np.zeros(1, np.float32)}), asked
+    )
+    message.content.config_records["head"]["contents"] = contents
+    with pytest.raises(DataError, match="cannot be read"):
+        reply_of(message, 1 << 20)
+
+
 def test_an_error_and_nonsense_are_sentences() -> None:
     asked = order_message(Order("job", "fed/train", "fit", 1), 5, 60.0)
     with pytest.raises(DataError, match="lost"):

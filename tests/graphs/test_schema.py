@@ -42,7 +42,7 @@ def test_fingerprints_are_equal_for_equal_schemas_alone(left: Schema, right: Sch
         (
             (("age", "number"), ("height", "number"), ("smokes", "binary")),
             ("ill",),
-            "'height' is feature 2, where 'smokes' is agreed",
+            "'height' is feature 2, where column 'smokes' is agreed",
         ),
         ((*AGREED.features, ("iq", "number")), ("ill",), "'iq' is one feature more"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -15,15 +16,17 @@ import pytest
 
 from fedcover.errors import DataError
 from fedcover.federation import Plan
+from fedcover.graphs.schema import Schema
 from fedcover.models.vae import VaeSettings
 from fedcover.neighbors.settings import GenSettings
-from fedcover.parties import journal
-from fedcover.parties.coordinate import Assignment, coordinate
+from fedcover.parties import journal, proof
+from fedcover.parties.coordinate import FAILURE, Assignment, coordinate
 from fedcover.parties.drive import Driver
 from fedcover.parties.fedavg import Census, _mean, pooled
+from fedcover.parties.job import settings_text
 from fedcover.parties.loopback import Loopback
-from fedcover.parties.member import MEMORY, REMEMBERED, Member
-from fedcover.parties.messages import Order, Reply
+from fedcover.parties.member import MEMORY, REMEMBERED, Member, _without_values
+from fedcover.parties.messages import Order, Reply, text
 from fedcover.parties.outcome import notes
 from fedcover.parties.record import Refusal, sentences
 
@@ -151,6 +154,14 @@ def test_a_late_reply_is_not_used_and_its_site_is_back(
     assert any("bob came after the round was over" in str(r) for r in leader.record.refused)
 
 
+def wrapping(counts: np.ndarray) -> np.ndarray:
+    """Counts with the same sum, if an integer is let run over."""
+    found = counts.copy()
+    found[:4] += 2**62
+    assert found.sum() == counts.sum()
+    return found
+
+
 BAD: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "NaN": ("train", lambda c: c | {"first": np.full_like(c["first"], np.nan)}, "not finite"),
     "infinite": ("train", lambda c: c | {"second": c["second"] + np.inf}, "not finite"),
@@ -160,7 +171,14 @@ BAD: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "name": ("train", lambda c: {k: v for k, v in c.items() if k != "loss"}, "not"),
     "loss": ("train", lambda c: c | {"loss": -c["loss"] - 1}, "negative loss"),
     "negative": ("quantile", lambda c: c | {"0.counts": c["0.counts"] - 1}, "negative count"),
-    "sum": ("quantile", lambda c: c | {"1.counts": c["1.counts"] * 2}, "counts"),
+    "sum": ("quantile", lambda c: c | {"1.counts": np.minimum(c["1.counts"], 1)}, "counts"),
+    "wrapping": ("quantile", lambda c: c | {"0.counts": wrapping(c["0.counts"])}, "count above"),
+    "slopes": ("temperature", lambda c: {"slopes": c["slopes"][:3]}, "shape"),
+    "no slopes": ("temperature", lambda _c: {}, "nothing"),
+    "words": ("temperature", lambda c: {"slopes": c["slopes"].astype(str)}, "type"),
+    "raps": ("raps", lambda _c: {}, "nothing"),
+    "raps shape": ("raps", lambda c: {k: v[:1] for k, v in c.items()}, "shape"),
+    "raps counts": ("raps", lambda c: {k: v - 1 for k, v in c.items()}, "not counts"),
     "talk": ("quantile", lambda c: {"7.counts": c["0.counts"]}, "what was asked"),
     "width": ("prototypes", lambda c: {k: v[:, 1:] for k, v in c.items()}, "8 features"),
     "rows": ("prototypes", lambda c: c | {"2": np.zeros((3, 8), np.float32)}, "3 prototypes"),
@@ -176,7 +194,9 @@ def test_a_bad_reply_is_refused_by_name_and_the_round_goes_on(
 ) -> None:
     phase, how, words = BAD[kind]
     method = "gen" if phase == "prototypes" else "fed"
-    leader = driver(Troubled(sites, spoilt("bob", phase, how)), methods=(method,), rounds=2)
+    scores = ("lac", "raps") if phase == "raps" else ("lac",)
+    trouble = Troubled(sites, spoilt("bob", phase, how))
+    leader = driver(trouble, methods=(method,), rounds=2, scores=scores)
     outcome = leader.run()[method]
     assert leader.record.answered[f"{method}/{phase}"][0] == (0, 2)
     refusal = str(leader.record.refused[0])
@@ -222,7 +242,7 @@ def test_a_schema_that_differs_is_refused_with_site_and_column(
 ) -> None:
     nodes = pl.read_csv(sites / "bob" / "nodes.csv").rename({"f3": "weight"})
     nodes.write_csv(sites / "bob" / "nodes.csv")
-    with pytest.raises(DataError, match=r"site bob cannot take part: nodes.csv.*'weight'.*'f3'"):
+    with pytest.raises(DataError, match=r"Site bob cannot take part: nodes.csv.*'weight'.*'f3'"):
         driver().run()
 
 
@@ -233,7 +253,7 @@ def test_a_proof_of_another_schema_is_refused(sites: Path, driver: Callable[...,
             wrong = {**found["ada"].content, "proof": np.zeros(32, np.uint8)}
             return found | {"ada": replace(found["ada"], content=wrong)}
 
-    with pytest.raises(DataError, match="site ada cannot take part: its schema"):
+    with pytest.raises(DataError, match="Site ada cannot take part: its schema"):
         driver(Liar(members(sites))).run()
 
 
@@ -318,6 +338,125 @@ def test_a_coordinator_cannot_ask_for_prototypes_of_single_nodes(
         driver(methods=("gen",), gen=GenSettings(vae=VaeSettings(min_cluster=1))).run()
 
 
+def test_what_a_site_refuses_at_hello_it_refuses_later_too(
+    sites: Path, driver: Callable[..., Driver]
+) -> None:
+    greedy = driver(methods=("gen",), gen=GenSettings(vae=VaeSettings(min_cluster=1)))
+    with pytest.raises(DataError):
+        greedy.run()
+    one = members(sites)[0]
+    roll = {"roll": proof.roll(greedy.job_id, ["ada", "bob", "cleo"])}
+    order = Order(greedy.job_id, "gen/prototypes", "prototypes", 0, {}, {"sites": roll})
+    reply = one.answer(order)
+    assert "fewer than 5 nodes" in reply.problem
+    assert not reply.content
+
+
+def test_settings_and_sets_cannot_be_changed_on_the_way(
+    sites: Path, driver: Callable[..., Driver], schema: Schema
+) -> None:
+    leader = driver()
+    leader.run()
+    one = members(sites)[0]
+    made = {file: file.read_bytes() for file in sites.glob("ada/results/*/*.parquet")}
+    other = text(settings_text(make_job(rounds=9).config))
+    hello = {"settings": other, "schema": text(schema.to_json()), "nonce": text("n")}
+    reply = one.answer(Order(leader.job_id, "", "hello", 0, hello))
+    assert "cannot change on the way" in reply.problem
+    for q_hat, words in (([0.5, 0.5], "made already"), ([np.nan, 1.0], "one number")):
+        query = {"q_hat": np.array(q_hat)}
+        reply = one.answer(Order(leader.job_id, "fed/sets", "sets", 7, query))
+        assert words in reply.problem
+    tricked = {"hello": hello, "last": {"place": text("x")}}
+    one.answer(Order(leader.job_id, "fed/train", "dance", 0, {}, tricked))
+    assert (
+        "made already"
+        in one.answer(
+            Order(leader.job_id, "fed/sets", "sets", 8, {"q_hat": np.array([0.5, 0.5])})
+        ).problem
+    )
+    assert made == {file: file.read_bytes() for file in made}
+
+
+def test_no_value_leaves_in_an_error_and_the_error_is_in_the_ledger(
+    sites: Path, driver: Callable[..., Driver]
+) -> None:
+    nodes = sites / "bob" / "nodes.csv"
+    lines = nodes.read_text().splitlines()
+    cells = lines[3].split(",")
+    lines[3] = ",".join([*cells[:-1], "secretvalue"])
+    nodes.write_text("\n".join(lines) + "\n")
+    with pytest.raises(DataError) as refusal:
+        driver().run()
+    said = str(refusal.value)
+    assert "Site bob cannot take part: nodes.csv, line 4, column 'f7'" in said
+    assert "secret" not in said
+    (row,) = [r for r in journal.read(sites / "bob" / journal.FILE) if r["direction"] == "up"]
+    assert (row["name"], row["phase"]) == ("problem", "hello")
+
+
+def test_a_job_goes_on_without_a_site_that_cannot_come_back(
+    sites: Path, assignment: Callable[..., Assignment]
+) -> None:
+    """The site's data have changed while the coordinator was down."""
+    job = assignment(rounds=4)
+
+    def lose(name: str, order: Order, reply: Reply) -> Reply | None:
+        return None if order.phase == "fed/train" and order.round == 2 and name != "ada" else reply
+
+    with pytest.raises(DataError, match="at least 2 must"):
+        coordinate(job, Troubled(sites, lose))
+    (sites / "cleo" / "edges.csv").write_text("source,target\nnobody,nowhere\n")
+    coordinate(job, Loopback(members(sites)))
+    info = json.loads((job.out / "run.json").read_text())
+    assert any("cleo missed the calibration" in note for note in info["notes"])
+    assert len(info["federation"]["answered"]["fed/train"]) >= 4  # the rounds before, as well
+
+
+@pytest.mark.parametrize("what", ["schema", "average"])
+def test_a_job_cannot_go_on_with_other_terms(
+    what: str, sites: Path, assignment: Callable[..., Assignment]
+) -> None:
+    job = assignment(rounds=4)
+    with pytest.raises(DataError, match="at least 2 must"):
+        coordinate(job, Troubled(sites, lambda n, o, r: r if o.round < 2 or n == "ada" else None))
+    if what == "schema":
+        other = replace(job, schema=replace(job.schema, labels=job.schema.labels[::-1]))
+    else:
+        other = replace(job, job=replace(job.job, average="median"))
+    with pytest.raises(DataError, match="other settings or another schema"):
+        coordinate(other, Loopback(members(sites)))
+
+
+def test_one_site_s_losses_do_not_choose_the_round_of_a_robust_average(
+    sites: Path, driver: Callable[..., Driver]
+) -> None:
+    def grow(name: str, order: Order, reply: Reply) -> Reply:
+        if name != "bob" or "loss" not in reply.content:
+            return reply
+        loud = reply.content["loss"] + 1e6 * (1 + order.round)
+        return replace(reply, content={**reply.content, "loss": loud})
+
+    honest = driver(rounds=6, average="median").run()["fed"].chosen["best_round"]
+    found = driver(Troubled(sites, grow), rounds=6, average="median").run()["fed"]
+    assert found.chosen["best_round"] == honest > 1
+
+
+def test_what_nobody_foresaw_is_left_for_whoever_waits(
+    sites: Path, assignment: Callable[..., Assignment]
+) -> None:
+    class Broken(Loopback):
+        def exchange(
+            self, orders: Mapping[str, Order], seconds: float
+        ) -> Iterator[tuple[str, Reply]]:
+            raise ZeroDivisionError("oh")
+
+    job = assignment()
+    with pytest.raises(ZeroDivisionError):
+        coordinate(job, Broken(members(sites)))
+    assert "ZeroDivisionError: oh" in (job.beside / FAILURE).read_text()
+
+
 def test_an_unknown_job_is_not_answered(sites: Path) -> None:
     one = members(sites)[0]
     reply = one.answer(Order("0123", "fed/train", "fit", 0))
@@ -380,3 +519,18 @@ def test_a_site_that_is_known_to_be_gone_is_not_waited_for(
     outcomes = leader.run()
     assert outcomes["fed"].calibrated == {0, 1}
     assert not leader.record.refused
+
+
+@pytest.mark.parametrize(
+    ("sentence", "told"),
+    [
+        ("nodes.csv, line 4, column 'age': 'se' \"cret' is not a number.",
+         "nodes.csv, line 4, column 'age': (a value) is not a number."),
+        ("column 'age' is missing, the agreed feature 2.", None),
+        ("column 'label' has \"it's\", which is not agreed.",
+         "column 'label' has (a value), which is not agreed."),
+        ("there is not enough memory.", None),
+    ],
+)  # fmt: skip
+def test_an_error_keeps_its_place_and_loses_its_value(sentence: str, told: str | None) -> None:
+    assert _without_values(sentence) == (told or sentence)

@@ -12,7 +12,7 @@ from fedcover.cli.options import Data, Quiet, help_if_alone, number, words
 from fedcover.errors import DataError, UsageError
 
 app = typer.Typer(
-    help="A federation over a network, on Flower: keys, app, try.",
+    help="A federation over a network, on Flower: keys, gate, app, try.",
     callback=help_if_alone,
     invoke_without_command=True,
 )
@@ -46,6 +46,23 @@ def keys(
     for name in words("sites", sites) or ():
         public = make_site_key(folder / name)
         print(f"{folder / name} for the site {name} alone; {public} to register it")
+
+
+@app.command("gate")
+def gate(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the keys are.")],
+    port: Annotated[int, number("P", "The one port that parties connect to.")] = 8000,
+    superlink: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the SuperLink listens.")
+    ] = "127.0.0.1:8001",
+) -> None:
+    """Print an nginx server block that lets sites through to the SuperLink, and nobody else.
+
+    Example: fedcover federation gate /etc/fedcover > /etc/nginx/conf.d/fedcover.conf
+    """
+    from fedcover.flower.gate import nginx
+
+    print(nginx(folder, port, superlink), end="")
 
 
 @app.command("app")

@@ -19,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedcover.errors import UsageError
 
 DAYS = 365
+HERE = ("localhost", "127.0.0.1")  # how the SuperLink's own processes call it
 CA, CERTIFICATE, KEY = "ca.crt", "server.pem", "server.key"
 
 
@@ -43,7 +44,10 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> N
     )
     server = (
         _certificate(_name(hosts[0]), issuer, key.public_key(), days)
-        .add_extension(x509.SubjectAlternativeName([_host(h) for h in hosts]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_host(h) for h in dict.fromkeys([*hosts, *HERE])]),
+            critical=False,
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

@@ -24,6 +24,8 @@ from fedcover.flower import keys
 APP = Path(__file__).parent / "app"
 CONNECTION = "here"
 HOST = "127.0.0.1"
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+"""What keeps Flower from telling its makers about this machine."""
 
 
 class LocalFederation:
@@ -36,7 +38,7 @@ class LocalFederation:
         self.keys = self.folder / "keys"
 
     def __enter__(self) -> LocalFederation:
-        keys.make_certificates(self.keys, [self.host, "localhost"])
+        keys.make_certificates(self.keys, [self.host])
         for site in self.sites:
             keys.make_site_key(self.key_of(site))
         self._write_connection()
@@ -68,7 +70,7 @@ class LocalFederation:
             **os.environ,
             "PATH": path,
             "FLWR_HOME": str(self.folder / "flwr"),
-            "FLWR_TELEMETRY_ENABLED": "0",
+            **QUIET,
         }
 
     def start_superlink(self) -> None:
@@ -95,7 +97,8 @@ class LocalFederation:
 
     def register(self, site: Path) -> None:
         """Let a site in, by its public key."""
-        self.flwr("supernode", "register", f"{self.key_of(site)}.pub", CONNECTION)
+        key = f"{self.key_of(site)}.pub"
+        self.flwr("supernode", "register", key, CONNECTION, "--name", site.name)
 
     def start_site(
         self, site: Path, within: Sequence[str] = (), address: str | None = None

@@ -24,6 +24,7 @@ from logging import getLogger
 from typing import Any
 
 from fedcover.errors import DataError
+from fedcover.flower.local import QUIET
 from fedcover.flower.pace import NodePace, hurry_node
 
 HEARTBEAT = 10.0  # seconds after which Flower is told that an order is still being worked on
@@ -35,7 +36,8 @@ _log = getLogger(__name__)
 def run_node(arguments: Sequence[str], port: int) -> None:
     """Run ``flower-supernode`` with these arguments until it is stopped; a port on this host
     is where node and site talk to each other."""
-    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     from flwr.supernode.cli import flower_supernode
 
     secret = secrets.token_bytes(32)
@@ -111,7 +113,8 @@ def _answer(address: str, token: str) -> None:
             try:
                 reply = app(message=message, context=context)
             except Exception as error:  # the coordinator is told, and the node lives on
-                status, details = SubStatus.FAILED, str(error)
+                # Only its kind is told: its words may hold data.
+                status, details = SubStatus.FAILED, type(error).__name__
                 code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
                 reply = Message(Error(code=code, reason=details), reply_to=message)
                 _log.exception("an order failed")

@@ -7,6 +7,7 @@ pauses that are short at first and grow with the round.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from logging import getLogger
 
@@ -41,7 +42,9 @@ class FlowerTransport:
         self._open: dict[str, tuple[str, Order]] = {}  # sent messages without a reply yet
         self._orders: dict[str, Order] = {}  # this round's
         self._hello: Order | None = None
+        self._arrived: deque[FlowerMessage] = deque()
         self._greeted: dict[int, float] = {}  # when each node was last said hello to
+        self._registered: dict[int, str] = {}
         self._looked = -NEWCOMERS
 
     def greet(self, order: Order, sites: int, seconds: float) -> dict[str, Reply]:
@@ -81,12 +84,18 @@ class FlowerTransport:
         named = set(self._node.values())
         fresh = [
             node
-            for node in self._grid.get_node_ids()
+            for node in self._nodes()
             if node not in named and self._looked - self._greeted.get(node, -AGAIN) >= AGAIN
         ]
         if fresh and self._hello is not None:
             self._push([("", node, self._hello) for node in fresh], seconds)
             self._greeted |= dict.fromkeys(fresh, self._looked)
+
+    def _nodes(self) -> list[int]:
+        """The nodes that are there, and the names that they were registered with."""
+        found = list(self._grid.get_nodes())
+        self._registered |= {one.node_id: one.name for one in found}
+        return [one.node_id for one in found]
 
     def _pull(self, seconds: float) -> Iterator[tuple[str, Reply | None]]:
         """Replies until the time is over; the receiver stops earlier by asking for no more."""
@@ -98,8 +107,9 @@ class FlowerTransport:
             arrived = list(self._grid.pull_messages(list(self._open))) if self._open else []
             if arrived:
                 self.transfer += time.monotonic() - began
-            for message in arrived:
-                named = self._read(message)
+            self._arrived.extend(arrived)
+            while self._arrived:  # who takes no more replies leaves the rest for the next round
+                named = self._read(self._arrived.popleft())
                 if named is not None:
                     yield named
             time.sleep(min(patience.pause, max(end - time.monotonic(), 0)))
@@ -116,13 +126,20 @@ class FlowerTransport:
             _log.warning("a reply of %s is of no use: %s", asked or "a newcomer", error)
             return (asked, Reply.to(order, problem=f"{error}.")) if asked else None
         if asked and name != asked:
-            return asked, Reply.to(order, problem=f"it answers under another name, {name}.")
+            return asked, Reply.to(order, problem="it answers under another name.")
+        if reply.place != order.place:
+            return (asked, Reply.to(order, problem="it is of another round.")) if asked else None
         if not asked and not self._bind(name, message.metadata.src_node_id):
             return None
         return name, reply
 
     def _bind(self, name: str, node: int) -> bool:
-        """A site keeps its name while its node is there: nobody else can speak for it."""
+        """A site has the name that its key was registered with, and keeps it while its node is
+        there: nobody else can speak for it."""
+        registered = self._registered.get(node, "")
+        if registered and registered != name:
+            _log.warning("the node registered as %s says that it is %s", registered, name)
+            return False
         owner = self._node.get(name)
         if owner is not None and owner != node and owner in set(self._grid.get_node_ids()):
             _log.warning("a second node says that it is %s, and is not heard", name)

@@ -8,6 +8,7 @@ for one request goes as an array, which Flower cuts into pieces.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ from fedcover.parties.messages import Order, Reply
 QUERY = "query"  # Flower's message type: the ClientApp's one function
 HEAD, BODY, DATA = "head", "body", "data"
 LONG = 8 << 20  # bytes
+LONGEST = 1 << 20  # characters of a list of contents
+TYPES = ("float32", "float64", "int64", "uint8", "uint32", "bool")
 
 
 def order_message(order: Order, node: int, seconds: float) -> FlowerMessage:
@@ -86,8 +89,8 @@ def reply_of(message: FlowerMessage, most: int) -> tuple[str, Reply]:
         round_ = int(str(head["round"]))
         reply = Reply(words[0], words[1], words[2], round_, content, problem, seconds, preparing)
         return str(head["site"]), reply
-    except (KeyError, ValueError, TypeError) as error:
-        raise DataError(f"its message cannot be read: {error}") from error
+    except Exception as error:  # whatever a node may have put together
+        raise DataError(f"its message cannot be read: {type(error).__name__}") from error
 
 
 def _packed(head: Mapping[str, Any], parts: Mapping[str, Message]) -> RecordDict:
@@ -120,12 +123,16 @@ def _unpacked(content: RecordDict) -> dict[str, dict[str, NDArray[Any]]]:
         data = content.array_records[BODY][DATA].numpy().tobytes()
     parts: dict[str, dict[str, NDArray[Any]]] = {}
     start = 0
-    for part, name, kind, shape in json.loads(str(content.config_records[HEAD]["contents"])):
-        dtype = np.dtype(str(kind))
-        if dtype.hasobject:
+    told = str(content.config_records[HEAD]["contents"])
+    if len(told) > LONGEST:
+        raise ValueError("its list of contents is too long")
+    for part, name, kind, shape in json.loads(told):
+        if kind not in TYPES or not isinstance(part, str) or not isinstance(name, str):
             raise ValueError(f"{name} is not an array of numbers")
-        count = int(np.prod(shape, dtype=np.int64))
-        array = np.frombuffer(data, dtype, count, start).reshape(shape)
+        count = math.prod(int(length) for length in shape)
+        if any(length < 0 for length in shape) or count > len(data):
+            raise ValueError(f"{name} cannot have the shape that it is said to have")
+        array = np.frombuffer(data, np.dtype(kind), count, start).reshape(shape)
         start += array.nbytes
         parts.setdefault(part, {})[name] = array
     if start != len(data):

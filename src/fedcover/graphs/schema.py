@@ -64,7 +64,7 @@ class Schema:
             if its is None:
                 return f"column {mine[0]!r} is missing, the agreed feature {place}"
             if mine[0] != its[0]:
-                return f"column {its[0]!r} is feature {place}, where {mine[0]!r} is agreed"
+                return f"column {its[0]!r} is feature {place}, where column {mine[0]!r} is agreed"
             if (mine[1], its[1]) == ("binary", "number"):
                 return f"column {mine[0]!r} has other values than 0 and 1, which are agreed"
         for label in other.labels:

@@ -128,5 +128,8 @@ _ENDS = ("source", "target")
 def _site_name(partition: Partition, number: int) -> str:
     """Names that sort as the clients are numbered."""
     if partition.names != tuple(map(str, range(partition.clients))):
-        return partition.names[number]
+        name = partition.names[number]
+        if name.startswith(".") or "/" in name or "\\" in name or "\0" in name:
+            raise DataError(f"the client {name!r} cannot be the name of a folder.")
+        return name
     return f"site-{number + 1:0{len(str(partition.clients))}d}"

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fedcover.conformal.protocol import Message
+from fedcover.conformal.protocol import Client, Message
 from fedcover.parties.messages import Check
 
 Shape = tuple[int, ...]
+MOST_COUNTED = 1 << 40  # far more nodes than a site has, far fewer than an integer holds
 
 
 class Arrays:
@@ -41,6 +42,31 @@ class Arrays:
             if not_finite(array):
                 return f"has a value in {name!r} that is not finite"
         return ""
+
+
+class Alike:
+    """Arrays as an honest site without any nodes would send them: it has the same names, types and
+    shapes, and counts that are none below 0."""
+
+    def __init__(self, client: Client[Any], nothing: Any) -> None:
+        self._client, self._nothing = client, nothing
+        self._expected: Arrays | None = None
+
+    def begin(self, query: Message) -> None:
+        """The next replies will be to this query."""
+        sent = self._client(self._nothing, query)
+        self._expected = Arrays({name: (a.dtype, a.shape) for name, a in sent.items()})
+
+    def __call__(self, site: int, reply: Message) -> str:
+        """What is wrong with the reply."""
+        assert self._expected is not None
+        wrong = self._expected(site, reply)
+        if wrong:
+            return wrong
+        counts = [name for name, array in reply.items() if array.dtype.kind == "i"]
+        below = [name for name in counts if (reply[name] < 0).any()]
+        above = [name for name in counts if (reply[name] > MOST_COUNTED).any()]
+        return f"has {[*below, *above][0]!r}, which are not counts" if below or above else ""
 
 
 def not_finite(array: np.ndarray[Any, Any]) -> bool:
@@ -79,4 +105,4 @@ def prototypes(counts: tuple[int, ...], features: int) -> tuple[Check, int]:
 
 
 def _listed(names: Any) -> str:
-    return ", ".join(sorted(names)) or "nothing"
+    return ", ".join(sorted(map(str, names))) or "nothing"

@@ -202,15 +202,17 @@ class Conductor:
         config, present = self._job.config, self._roster.numbers
         temperature = np.array(1.0)
         if config.temperature != "none":
-            server = WAYS[config.temperature][0]
+            server, client = WAYS[config.temperature]
+            alike = checks.Alike(client, self._no_nodes[:2])
             temperature, present = yield from self._agreed(
-                f"{name}/temperature", server, np.array, _finite, present
+                f"{name}/temperature", server, np.array, alike, present, alike.begin
             )
         outcome.chosen["temperature"] = float(temperature)
         yield Conclusion(f"{name}/temperature", {"temperature": temperature})
         if "raps" in config.scores:
+            alike = checks.Alike(conformal.raps_client, self._no_nodes)
             raps, present = yield from self._agreed(
-                f"{name}/raps", conformal.raps_server, np.array, _counts, present
+                f"{name}/raps", conformal.raps_server, np.array, alike, present, alike.begin
             )
             outcome.chosen["raps"] = dict(zip(("nu", "k_reg"), raps.tolist(), strict=True))
             yield Conclusion(f"{name}/raps", {"constants": raps})
@@ -219,6 +221,12 @@ class Conductor:
             f"{name}/quantile", self._thresholds, _table, check, present, check.begin
         )
         outcome.thresholds = [conformal.Threshold(*row) for row in json.loads(words(table))]
+
+    @property
+    def _no_nodes(self) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float64]]:
+        """Outputs, labels and u of a site without validation nodes."""
+        labels = len(self._schema.labels)
+        return np.empty((0, labels), np.float32), np.empty(0, np.int64), np.empty(0)
 
     def _thresholds(self) -> Server[list[conformal.Threshold]]:
         return side_by_side(
@@ -232,7 +240,7 @@ class Conductor:
         as_array: Callable[[Any], NDArray[Any]],
         check: Check,
         present: frozenset[int],
-        begin: Callable[[Message], None] | None = None,
+        begin: Callable[[Message], None],
     ) -> Conversation[tuple[NDArray[Any], frozenset[int]]]:
         """What a talk came to, and between whom: its sites are the same in all its rounds.
 
@@ -246,8 +254,7 @@ class Conductor:
                 try:
                     for round_ in range(_ROUNDS):
                         query = next(talk) if replies is None else talk.send(replies)
-                        if begin is not None:
-                            begin(query)
+                        begin(query)
                         found = yield Request(
                             phase,
                             phase.rpartition("/")[2],
@@ -327,13 +334,3 @@ def _table(thresholds: list[conformal.Threshold]) -> NDArray[np.uint8]:
 
 _ROUNDS = 256  # more than any talk has
 _TALK_BYTES = 1 << 22  # more than a reply in any talk has
-
-
-def _finite(_site: int, reply: Message) -> str:
-    wrong = [name for name, array in reply.items() if checks.not_finite(array)]
-    return f"has a value in {wrong[0]!r} that is not finite" if wrong else ""
-
-
-def _counts(_site: int, reply: Message) -> str:
-    wrong = [name for name, array in reply.items() if array.dtype.kind != "i" or (array < 0).any()]
-    return f"has {wrong[0]!r}, which are not counts" if wrong else ""

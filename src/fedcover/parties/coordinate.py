@@ -65,12 +65,19 @@ def coordinate(
         write_outcome(out, job, schema, driver.roster, outcomes, driver.record, ledger)
     except (FedcoverError, OSError) as error:
         said = error if isinstance(error, FedcoverError) else _explained(error, assignment.beside)
-        with suppress(OSError):
-            write_whole(failure, f"{said}\n".encode())
+        _leave(failure, str(said))
         raise said from error
+    except Exception as error:  # whoever waits for the job must hear of it
+        _leave(failure, f"it failed in a way that nobody foresaw: {type(error).__name__}: {error}")
+        raise
     shutil.rmtree(assignment.beside, ignore_errors=True)
     _log.info("%s is written", out)
     return out
+
+
+def _leave(failure: Path, sentence: str) -> None:
+    with suppress(OSError):
+        write_whole(failure, f"{sentence}\n".encode())
 
 
 def _explained(error: OSError, place: Path) -> DataError:

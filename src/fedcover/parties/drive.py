@@ -16,6 +16,7 @@ from fedcover.errors import DataError
 from fedcover.graphs.schema import Schema
 from fedcover.parties import proof
 from fedcover.parties.checkpoint import Checkpoint
+from fedcover.parties.checks import MOST_COUNTED
 from fedcover.parties.conduct import COUNTED, Conductor, MethodOutcome, Roster
 from fedcover.parties.job import Job, settings_text
 from fedcover.parties.journal import Journal
@@ -95,10 +96,11 @@ class Driver:
         """
         begun = self._checkpoint.read("job")
         settings = text(settings_text(self._job.config))
-        if begun is not None and not np.array_equal(begun["settings"], settings):
+        terms = text(f"{self._schema.fingerprint} {self._job.average} {words(settings)}")
+        if begun is not None and not np.array_equal(begun["terms"], terms):
             raise DataError(
-                "the checkpoint is of a job with other settings; choose another folder, or delete "
-                "it to begin anew."
+                "the checkpoint is of a job with other settings or another schema; choose another "
+                "folder, or delete it to begin anew."
             )
         self._id = words(begun["id"]) if begun is not None else secrets.token_hex(6)
         self._nonce = np.frombuffer(secrets.token_bytes(16), dtype=np.uint8)
@@ -106,18 +108,19 @@ class Driver:
         order = Order(self._id, "", "hello", 0, query)
         known = None if begun is None else json.loads(words(begun["sites"]))
         wanted = self._job.sites if known is None else len(known)
-        counts = {}
+        counts, unfit = {}, ""
         for name, reply in self._transport.greet(order, wanted, self._job.join).items():
             self._journal.record(self._id, name, "down", order.place, query)
             self._journal.record(self._id, name, "up", order.place, reply.content)
             problem = self._unfit(name, reply)
             if problem:
-                raise DataError(f"site {name} cannot take part: {problem}")
-            counts[name] = dict(zip(COUNTED, reply.content["counts"].tolist(), strict=True))
+                unfit = f" Site {name} cannot take part: {problem}"
+            elif known is None or name in known:
+                counts[name] = dict(zip(COUNTED, reply.content["counts"].tolist(), strict=True))
         if len(counts) < (wanted if known is None else self._job.least):
             raise DataError(
                 f"{len(counts)} of {wanted} sites came within {self._job.join:g} s "
-                f"({', '.join(sorted(counts)) or 'none'}); is every SuperNode running?"
+                f"({', '.join(sorted(counts)) or 'none'}); is every SuperNode running?{unfit}"
             )
         known = known or dict(sorted(counts.items()))
         self.roster = Roster(tuple(known), dict(enumerate(known.values())))
@@ -125,8 +128,11 @@ class Driver:
         self._conclusions["sites"] = {"roll": proof.roll(self._id, self.roster.names)}
         self._away = {k for k, name in enumerate(known) if name not in counts}
         self._checkpoint.write(
-            "job", {"id": text(self._id), "settings": settings, "sites": text(json.dumps(known))}
+            "job", {"id": text(self._id), "terms": terms, "sites": text(json.dumps(known))}
         )
+        earlier = self._checkpoint.read("record")
+        if begun is not None and earlier is not None:
+            self.record = Record.from_json(words(earlier["record"]))
 
     def _unfit(self, name: str, reply: Reply) -> str:
         """Why a site that said hello cannot take part."""
@@ -136,8 +142,10 @@ class Driver:
         if not np.array_equal(content["proof"], proof.of(self._schema, self._nonce, name)):
             return "its schema is not the agreed one."
         counts = content["counts"]
-        if counts.shape != (len(COUNTED),) or counts.dtype.kind != "i" or (counts < 0).any():
+        if counts.shape != (len(COUNTED),) or counts.dtype != np.int64:
             return "its numbers of nodes are not counts."
+        if (counts < 0).any() or (counts > MOST_COUNTED).any():
+            return "its numbers of nodes cannot be."
         if counts[0] != counts[1:].sum():
             return f"it has {counts[0]} nodes, but roles for {counts[1:].sum()}."
         return ""
@@ -198,6 +206,7 @@ class Driver:
         self.record.answered.setdefault(request.phase, []).append(tuple(replies))
         transfer = self._transport.transfer - sent
         self._spent(request.phase, time.monotonic() - began, transfer, slowest)
+        self._checkpoint.write("record", {"record": text(self.record.to_json())})
         if self._on_round is not None:
             self._on_round(request.phase, request.round, len(replies), len(self.roster.names))
         if len(replies) < self._job.least:
@@ -217,6 +226,7 @@ class Driver:
                     request, name, f"was refused: it cannot take part again: {problem.rstrip('.')}"
                 )
                 return
+            self._delivered[site].clear()  # it may have lost what it knew
         else:
             self._refuse(reply, name, "came after the round was over, and was not used")
         self._away.discard(site)
@@ -250,5 +260,8 @@ def _judge(request: Request, site: int, reply: Message) -> str:
     size = message_bytes(reply)
     if size > request.most:
         return f"it has {size} bytes, and at most {request.most} can be right"
-    problem = request.check(site, reply)
+    try:
+        problem = request.check(site, reply)
+    except Exception as error:  # whatever a site sends, the round goes on
+        return f"it cannot be understood: {type(error).__name__}"
     return f"it {problem}" if problem else ""

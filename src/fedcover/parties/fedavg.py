@@ -147,7 +147,8 @@ def fedavg(
     while not now.done and now.round < plan.rounds:
         replies = yield Request(phase, "fit", now.round, now.weights, check, most)
         if now.round > 0:
-            now = now.judged(pooled(replies, census, models), validated, plan.patience)
+            losses = pooled(replies, census, models, average)
+            now = now.judged(losses, validated, plan.patience)
             if now.ended(plan.patience):
                 now = replace(now, done=True)
                 break
@@ -158,7 +159,7 @@ def fedavg(
         if validated:
             check = Arrays({"loss": (np.float64, (models,))})
             replies = yield Request(phase, "loss", now.round, now.weights, check, check.nbytes)
-            losses = pooled(replies, census, models)
+            losses = pooled(replies, census, models, average)
         now = replace(now.judged(losses, validated, plan.patience), done=True)
     if (now.best_round < 0).any():
         raise diverged()
@@ -191,8 +192,17 @@ def _no_negative_loss(_site: int, reply: Message) -> str:
     return "has a negative loss" if (reply["loss"] < 0).any() else ""
 
 
-def pooled(replies: Replies, census: Census, losses: int) -> NDArray[np.float64]:
-    """The mean losses over the validation nodes of the sites that answered; NaN without any."""
+def pooled(
+    replies: Replies, census: Census, losses: int, average: str = "mean"
+) -> NDArray[np.float64]:
+    """The mean losses over the validation nodes of the sites that answered; NaN without any.
+
+    Where averages must be robust, it is the median of the sites' own means: one site's losses
+    cannot decide which round is kept.
+    """
+    own = [r["loss"] / census.valid[site] for site, r in replies.items() if census.valid[site]]
+    if average != "mean" and own:
+        return np.asarray(np.median(own, axis=0))
     count = sum(census.valid[site] for site in replies)
     total = sum((reply["loss"] for reply in replies.values()), np.zeros(losses))
     return total / count if count else np.full(losses, np.nan)

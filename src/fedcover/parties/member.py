@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
@@ -13,7 +14,7 @@ from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError, FedcoverError, UsageError
 from fedcover.parties.checkpoint import Checkpoint
 from fedcover.parties.journal import FILE, Journal
-from fedcover.parties.messages import Order, Reply
+from fedcover.parties.messages import Order, Reply, text
 from fedcover.parties.part import Part
 
 _log = getLogger(__name__)
@@ -21,6 +22,18 @@ _log = getLogger(__name__)
 MEMORY = ".fedcover"
 REMEMBERED = 5  # jobs that a site could still go on with
 JOB = re.compile("[0-9a-f]{4,64}")
+
+
+def _without_values(sentence: str) -> str:
+    """An error with its place, and without what stands there: values are the site's own.
+
+    From the first quotation that is not a column's name to the last quotation mark all is left
+    out, since a value may have such marks in it.
+    """
+    named = re.match(r"""(?:[^'"]*column '[^']*')*[^'"]*""", sentence)
+    start = named.end() if named else 0
+    end = max(sentence.rfind(mark) for mark in "'\"") + 1
+    return f"{sentence[:start]}(a value){sentence[end:]}" if end > start else sentence
 
 
 class Member:
@@ -43,18 +56,26 @@ class Member:
 
     def _reply(self, order: Order) -> Reply:
         try:
-            content = self._answer(order)
-        except FedcoverError as error:  # where the folder lies is nobody's business
-            return Reply.to(order, problem=str(error).replace(f"{self._data}/", ""))
+            return Reply.to(order, self._answer(order))
+        except FedcoverError as error:
+            _log.warning("%s, %s: %s", order.phase or order.verb, order.round, error)
+            return self._decline(order, _without_values(str(error).replace(f"{self._data}/", "")))
         except OSError as error:  # a full disk, a folder that may not be written
             place = f"{Path(error.filename).name}: " if error.filename else ""
-            return Reply.to(order, problem=f"{place}{error.strerror or error}.")
+            return self._decline(order, f"{place}{error.strerror or type(error).__name__}.")
         except MemoryError:
-            return Reply.to(order, problem="there is not enough memory.")
+            return self._decline(order, "there is not enough memory.")
         except (LookupError, ValueError, TypeError, RuntimeError) as error:
             _log.exception("an order could not be understood")
-            return Reply.to(order, problem=f"the order cannot be understood: {error}.")
-        return Reply.to(order, content)
+            return self._decline(order, f"the order cannot be understood: {type(error).__name__}.")
+
+    def _decline(self, order: Order, problem: str) -> Reply:
+        """Say why not; that leaves the site as well, and stands in its ledger."""
+        if JOB.fullmatch(order.job):
+            with suppress(OSError):  # a full disk may be the reason
+                said = {"problem": text(problem)}
+                self._journal.record(order.job, self.name, "up", order.place, said)
+        return Reply.to(order, problem=problem)
 
     def _answer(self, order: Order) -> Message:
         if not JOB.fullmatch(order.job):  # it becomes the name of a folder

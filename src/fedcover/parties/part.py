@@ -71,7 +71,7 @@ class Part:
         if order.verb not in self._verbs:
             raise UsageError(f"{order.verb!r} is nothing that a site can do.")
         for name, content in order.conclusions.items():
-            self._memory.write(name, content)
+            self._memory.write(f"told {name}", content)
         place = text("\n".join(map(str, order.place)))
         last = self._memory.read("last") or {}
         if np.array_equal(last.get("place", ()), place):
@@ -88,18 +88,33 @@ class Part:
     # What the site knows of the job.
 
     def _known(self, name: str) -> dict[str, NDArray[Any]]:
-        found = self._memory.read(name)
+        found = self._memory.read(f"told {name}")
         if found is None:
             raise DataError(f"{name} is not known here; the coordinator must send it first.")
         return found
 
     @cached_property
+    def _terms(self) -> Message:
+        """What the coordinator said first: settings and schema."""
+        found = self._memory.read("hello")
+        if found is None:
+            raise DataError("the coordinator must say hello first.")
+        return found
+
+    @cached_property
     def _config(self) -> Config:
-        return settings_from_text(words(self._known("hello")["settings"]))
+        config = settings_from_text(words(self._terms["settings"]))
+        least = config.gen.vae.min_cluster
+        if least < MIN_CLUSTER:
+            raise UsageError(
+                f"min_cluster is {least}; this site sends no prototype with fewer than "
+                f"{MIN_CLUSTER} nodes behind it."
+            )
+        return config
 
     @cached_property
     def _schema(self) -> Schema:
-        return parse_schema(words(self._known("hello")["schema"]), "the coordinator's schema")
+        return parse_schema(words(self._terms["schema"]), "the coordinator's schema")
 
     @cached_property
     def _job(self) -> Job:
@@ -121,13 +136,12 @@ class Part:
     # What it answers.
 
     def _hello(self, order: Order) -> Message:
-        self._memory.write("hello", order.query)
-        least = self._config.gen.vae.min_cluster
-        if least < MIN_CLUSTER:
-            raise UsageError(
-                f"min_cluster is {least}; this site sends no prototype with fewer than "
-                f"{MIN_CLUSTER} nodes behind it."
-            )
+        terms = {name: order.query[name] for name in ("settings", "schema")}
+        agreed = self._memory.read("hello")
+        if agreed is None:
+            self._memory.write("hello", terms)
+        elif any(not np.array_equal(agreed[name], terms[name]) for name in terms):
+            raise UsageError("a job's settings and schema cannot change on the way.")
         # How many nodes have which role does not depend on the number, which is not known yet.
         site = read_site(self._data, self._schema, self._config, self._config.first_seed, 0)
         return {
@@ -287,8 +301,18 @@ class Part:
             order.query,
         )
 
+    def _keep_thresholds(self, method: str, q_hat: NDArray[Any]) -> None:
+        """A site makes a method's sets once: nobody can change them afterwards."""
+        if q_hat.shape != (len(self._job.cases),) or np.isnan(q_hat).any():
+            raise UsageError("the thresholds are not one number for each case.")
+        made = self._memory.read(f"sets {method}")
+        if made is not None and not np.array_equal(made["q_hat"], q_hat):
+            raise UsageError(f"the sets of {method} are made already, with other thresholds.")
+        self._memory.write(f"sets {method}", {"q_hat": q_hat})
+
     def _sets(self, order: Order) -> Message:
         method = order.phase.rpartition("/")[0]
+        self._keep_thresholds(method, order.query["q_hat"])
         scores, site = self._scores(order), self._site
         test = site.nodes(Role.TEST)
         sets = []

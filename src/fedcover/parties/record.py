@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,20 @@ class Record:
     answered: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)  # by phase and round
     refused: list[Refusal] = field(default_factory=list)
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)  # by phase and cause
+
+    def to_json(self) -> str:
+        """For a checkpoint."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """From what :meth:`to_json` made."""
+        content = json.loads(text)
+        return cls(
+            {p: [tuple(sites) for sites in rounds] for p, rounds in content["answered"].items()},
+            [Refusal(**one) for one in content["refused"]],
+            content["seconds"],
+        )
 
 
 def sentences(refusals: Sequence[Refusal]) -> list[str]:
