@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,8 @@ def superlink(tmp_path: Path) -> Iterator[LocalFederation]:
 @contextmanager
 def behind_nginx(up: LocalFederation, folder: Path) -> Iterator[str]:
     """nginx with the configuration that fedcover prints; the address that it listens on."""
-    if not shutil.which("nginx"):
+    command = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    if command is None:
         pytest.skip("nginx is not installed: the gate before the SuperLink is not tried")
     folder.mkdir()
     port = free_port()
@@ -41,7 +43,7 @@ def behind_nginx(up: LocalFederation, folder: Path) -> Iterator[str]:
         f"http {{ access_log {folder}/access.log; {places}\n"
         f"{nginx(up.keys, port, up.address)}}}\n"
     )
-    up.start("nginx", "nginx", "-c", str(folder / "nginx.conf"), "-g", "daemon off;")
+    up.start("nginx", command, "-c", str(folder / "nginx.conf"), "-g", "daemon off;")
     yield f"{up.host}:{port}"
 
 
