@@ -19,9 +19,12 @@ import polars as pl
 import pytest
 
 from fedcover.flower.local import LocalFederation
+from fedcover.flower.settings import assignment_from
 from fedcover.graphs.sites import site_folders
 from fedcover.parties import journal
-from fedcover.parties.coordinate import FAILURE, job_folder
+from fedcover.parties.coordinate import FAILURE, Assignment, coordinate, job_folder
+from fedcover.parties.loopback import Loopback
+from fedcover.parties.member import Member
 
 from .conftest import running, until
 from .test_processes import settings_for
@@ -60,6 +63,18 @@ def check_sets(sites: Path, out: Path) -> None:
         pl.read_parquet(file)
 
 
+def undisturbed(folder: Path, settings: dict[str, object], toy_sites: Callable[..., Path]) -> Path:
+    """The same job on the same sites, in one process where nobody dies."""
+    sites = toy_sites(folder / "same", ("ada", "bob", "cleo"))
+    job = assignment_from(settings)
+    members = [Member(site) for site in site_folders(sites)]
+    return coordinate(Assignment(job.job, job.schema, folder / "undisturbed"), Loopback(members))
+
+
+def set_bytes(sites: Path) -> list[bytes]:
+    return [file.read_bytes() for file in sorted(sites.glob("*/results/*/sets-*.parquet"))]
+
+
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_a_kill_at_a_random_moment_of_a_random_phase(
     seed: int, tmp_path: Path, toy_sites: Callable[..., Path]
@@ -92,6 +107,11 @@ def test_a_kill_at_a_random_moment_of_a_random_phase(
         if (out / "run.json").exists():
             info = json.loads((out / "run.json").read_text())
             check_sets(tmp_path / "sites", out)
+            answered = info["federation"]["answered"].values()
+            if all(set(sites) == {0, 1, 2} for rounds in answered for sites in rounds):
+                same = undisturbed(tmp_path, settings, toy_sites)
+                assert (out / "groups.csv").read_bytes() == (same / "groups.csv").read_bytes()
+                assert set_bytes(tmp_path / "sites") == set_bytes(tmp_path / "same")
             print(f"seed {seed}: a result; {info['notes'] or 'nothing to note'}")
         else:
             print(f"seed {seed}: refused; {failed(out)}")
