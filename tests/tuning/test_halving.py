@@ -1,6 +1,7 @@
 """Successive halving on objectives whose answers are known beforehand."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_an_objective_that_no_rung_changes_is_minimised(losses, rungs, eta):
     assert ladder.best().rung == rungs - 1
     counts = np.bincount([trial.rung for trial in ladder.trials], minlength=rungs)
     assert counts[0] == len(losses)
-    assert all(later <= -(-before // eta) for before, later in zip(counts, counts[1:], strict=False) if before)
+    assert all(later <= -(-before // eta) for before, later in pairwise(counts) if before)
 
 
 def test_the_budget_is_kept_by_a_clock():

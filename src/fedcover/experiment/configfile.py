@@ -27,9 +27,7 @@ _WORDS = {int: "a whole number", float: "a number", str: "a word", bool: "true o
 _EITHER = (("epsilon", "noise"),)  # of each pair at most one is set, so the later one wins
 
 
-def configured(
-    file: str | Path | None = None, preset: str | None = None, **options: Any
-) -> Config:
+def configured(file: str | Path | None = None, preset: str | None = None, **options: Any) -> Config:
     """The configuration of a preset, a file over it, and options over both.
 
     ``None`` among the options means: as the file or the preset has it. ``gen_shares`` and its like

@@ -15,7 +15,8 @@ from fedcover.conformal.temperature import nll
 
 SCORES = ("lac", "aps", "raps")
 """What a score is chosen from; the first where sizes are equal, or nothing can be compared."""
-RESPLITS = 20
+RESPLITS = 5
+COUNTED = 5_000  # nodes counted of a repetition, over its re-splits: from there on one will do
 
 
 class Validation(NamedTuple):
@@ -58,21 +59,23 @@ def score_sizes(
     *,
     scores: Sequence[str] = SCORES,
     temperature: bool = True,
-    resplits: int = RESPLITS,
+    resplits: int | None = None,
 ) -> list[ScoreSize]:
     """Mean set size and coverage of each score at a level, by cross-fitting on validation nodes.
 
-    The nodes of a repetition are halved at random, ``resplits`` times; one half calibrates and sets
-    are counted on the other, both ways. The calibrating half also fits the temperature and chooses
-    RAPS's constants, so nothing that shapes a set has seen the node that it is counted on. Halves
-    are drawn over all clients' nodes together: they are one exchangeable sample, and the exact
-    quantile is Theorem 1's for K = 1, rank ⌈(1−α)(n+1)⌉. All scores share halves and u.
+    The nodes of a repetition are halved at random, ``resplits`` times (unless given, five, fewer
+    where nodes are many); one half calibrates and sets are counted on the other, both ways. The
+    calibrating half also fits the temperature and chooses RAPS's constants, so nothing that shapes
+    a set has seen the node that it is counted on. Halves are drawn over all clients' nodes
+    together: they are one exchangeable sample, and the exact quantile is Theorem 1's for K = 1,
+    rank ⌈(1−α)(n+1)⌉. All scores share halves and u.
     """
     sizes = np.empty((len(repetitions), len(scores)))
     coverage = np.empty_like(sizes)
     for r, nodes in enumerate(repetitions):
         rng = np.random.default_rng([seed, r, 0x5C0E])
-        sizes[r], coverage[r] = _crossfit(nodes, alpha, scores, temperature, resplits, rng)
+        times = resplits or min(RESPLITS, max(1, COUNTED // len(nodes.labels)))
+        sizes[r], coverage[r] = _crossfit(nodes, alpha, scores, temperature, times, rng)
     spread = sizes.std(axis=0, ddof=1) if len(sizes) > 1 else None
     return [
         ScoreSize(

@@ -43,6 +43,8 @@ ALPHA = 0.1
 CANDIDATES = 27  # 27 a ninth as long, 9 a third as long, 3 in full
 SEEDS = 5
 SLACK = 1.5  # rounds are so many times the latest best one
+LATE = 0.95  # a best round after such a share of all rounds may not be the last word
+RESERVED = 0.05  # of the time, for the choice of the score
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def tune(
         measure,
         budget,
         carried=(0,),
-        on_trial=lambda rung, done, total: report(_stage(config, rung), done, total),
+        on_trial=lambda rung, done, total: report(f"rung {rung + 1} of {RUNGS}", done, total),
     )
     best = ladder.best()
     if best is None:
@@ -125,7 +127,7 @@ def tune(
     notes = [] if ladder.finished else [_cut_short(ladder, drawn)]
     kept = bench.kept[best.candidate, best.rung]
     chosen = replace(drawn[best.candidate].of(config), rounds=_enough_rounds(config, best, kept))
-    if best.rung == RUNGS - 1 and chosen.rounds == config.rounds:
+    if best.rung == RUNGS - 1 and kept.best_round > LATE * config.rounds:
         notes.append(
             f"the lowest validation loss came at round {kept.best_round} of {config.rounds}: more "
             "rounds may lower it further."
@@ -148,7 +150,7 @@ def tune(
 class _Kept:
     """What is needed of a trial after it: small, so that every trial's can be kept."""
 
-    nodes: list[Validation]  # by method, then by repetition
+    nodes: list[Validation]  # of every method and repetition
     best_round: int  # the latest of all
 
 
@@ -182,7 +184,7 @@ class _Bench:
             best_round = max(best_round, *(outcome.chosen["best_round"] for outcome in outcomes))
             nodes += own
         self.kept[number, rung] = _Kept(nodes, best_round)
-        return np.mean(losses, axis=0)
+        return np.asarray(np.mean(losses, axis=0), dtype=np.float64)
 
     def _tick(self, _stage: str, _done: int, _total: int) -> None:
         """The engine calls this after each round: the place to notice that time is up."""
@@ -251,9 +253,7 @@ def _gain(ladder: Ladder, best: Trial) -> tuple[float, float] | None:
     return float(difference.mean()), float(error)
 
 
-def _table(
-    config: Config, drawn: Sequence[Candidate], ladder: Ladder, best: Trial
-) -> pl.DataFrame:
+def _table(config: Config, drawn: Sequence[Candidate], ladder: Ladder, best: Trial) -> pl.DataFrame:
     """Every candidate with its last trial, the chosen one first, then by rung and loss."""
     rows: list[dict[str, Any]] = []
     for number, candidate in enumerate(drawn):
@@ -294,20 +294,20 @@ def _cut_short(ladder: Ladder, drawn: Sequence[Candidate]) -> str:
     )
 
 
-def _stage(config: Config, rung: int) -> str:
-    return f"{_rounds(config, rung)} rounds"
-
-
 def _seconds(minutes: float | None) -> float:
     if minutes is None:
         return math.inf
     if not minutes > 0:
         raise UsageError(f"minutes is {minutes:g}; it must be a positive number.")
-    return 60.0 * minutes
+    return 60.0 * (1 - RESERVED) * minutes
 
 
 def _check(candidates: int, seeds: int, seed: int, alpha: float) -> None:
-    for name, value, least in (("candidates", candidates, 1), ("seeds", seeds, 1), ("seed", seed, 0)):
+    for name, value, least in (
+        ("candidates", candidates, 1),
+        ("seeds", seeds, 1),
+        ("seed", seed, 0),
+    ):
         if value < least:
             raise UsageError(f"{name} is {value}; it must be a whole number of {least} or more.")
     if not 0 < alpha < 1:
