@@ -136,3 +136,15 @@ def test_progress_counts_each_rung():
     seen = []
     halve(4, flat([1, 2, 3, 4]), rungs=2, eta=2, on_trial=lambda *step: seen.append(step))
     assert seen == [(0, 1, 4), (0, 2, 4), (0, 3, 4), (0, 4, 4), (1, 1, 2), (1, 2, 2)]
+
+
+def test_the_gain_is_paired():
+    given, other = np.array([1.0, 2.0, 3.0]), np.array([0.9, 1.8, 2.7])
+    ladder = Ladder([Trial(0, 1, given, 1), Trial(4, 1, other, 1)])
+    # Differences −0.1, −0.2, −0.3: mean −0.2, sd 0.1, standard error 0.1/√3.
+    assert ladder.gain() == pytest.approx((-0.2, 0.1 / math.sqrt(3)))
+    assert ladder.gain(4) is None  # it is the best itself
+    assert ladder.gain(3) is None  # never tried
+    assert Ladder([Trial(0, 0, given, 1), Trial(4, 1, other, 1)]).gain() is None
+    assert Ladder([Trial(0, 1, given[:1], 1), Trial(4, 1, other[:1], 1)]).gain() is None
+    assert Ladder().gain() is None

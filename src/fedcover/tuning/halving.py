@@ -82,6 +82,20 @@ class Ladder:
         own = [trial for trial in self.trials if trial.candidate == candidate]
         return max(own, key=lambda trial: trial.rung, default=None)
 
+    def gain(self, reference: int = 0) -> tuple[float, float] | None:
+        """The best one's loss minus the reference's, paired by seed, and its standard error.
+
+        None if the best is the reference, or the two have not been on one rung with several seeds.
+        """
+        best, other = self.best(), self.last(reference)
+        if best is None or other is None or best.candidate == reference:
+            return None
+        if other.rung != best.rung or len(best.losses) < 2:
+            return None
+        difference = best.losses - other.losses
+        error = difference.std(ddof=1) / math.sqrt(len(difference))
+        return float(difference.mean()), float(error)
+
 
 def halve(
     candidates: int,

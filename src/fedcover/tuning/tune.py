@@ -140,7 +140,7 @@ def tune(
         config=replace(chosen, scores=(score,), seeds=runs),
         tried=_table(config, drawn, ladder, best),
         scores=sizes,
-        gain=_gain(ladder, best),
+        gain=ladder.gain(),
         notes=notes,
         seconds=budget.used,
     )
@@ -241,16 +241,6 @@ def _choose_score(
         return SCORES[0], [], [note]
     sizes = score_sizes(nodes, alpha, seed, temperature=temperature)
     return min(sizes, key=lambda one: one.size).score, sizes, []
-
-
-def _gain(ladder: Ladder, best: Trial) -> tuple[float, float] | None:
-    """The paired difference to the settings as given on the same rung."""
-    given = ladder.last(0)
-    if best.candidate == 0 or given is None or given.rung != best.rung or len(best.losses) < 2:
-        return None
-    difference = best.losses - given.losses
-    error = difference.std(ddof=1) / math.sqrt(len(difference))
-    return float(difference.mean()), float(error)
 
 
 def _table(config: Config, drawn: Sequence[Candidate], ladder: Ladder, best: Trial) -> pl.DataFrame:
