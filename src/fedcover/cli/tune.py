@@ -84,7 +84,7 @@ def tune(
     from fedcover.experiment.configfile import configured, read_settings
     from fedcover.graphs import load
     from fedcover.tuning import tune as choose
-    from fedcover.tuning.tune import CANDIDATES, SEEDS
+    from fedcover.tuning.search import CANDIDATES, SEEDS
 
     wanted = words("methods", methods)
     if wanted is None and (config_file is None or "methods" not in read_settings(config_file)):

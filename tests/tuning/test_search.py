@@ -15,7 +15,7 @@ from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess
 from fedcover.graphs.splits import Role
 from fedcover.tuning import tune
-from fedcover.tuning.tune import shortened
+from fedcover.tuning.search import shortened
 
 CONFIG = Config(methods=("fed",), clients=3, rounds=9, hidden=16, train=0.5)
 SHORT = {"candidates": 5, "seeds": 2}
