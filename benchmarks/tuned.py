@@ -1,10 +1,10 @@
-"""Does `fedcover tune` help? Default against tuned settings, paired by seed.
+"""Does `fedcover tune` help? A preset's settings against tuned ones, paired by seed.
 
 For each seed the settings are chosen on that seed's validation nodes; both settings are then run on
 the same seed, whose calibration and test nodes had no part in the choice. Without a time limit, so
 that the choice is the same again.
 
-    python benchmarks/tuned.py --out docs/data/tuned.csv [--graph cora] [--method fed] [--seeds 5]
+    python benchmarks/tuned.py --out tuned.csv [--graph cora] [--method fed] [--preset plain]
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graph", default="cora")
     parser.add_argument("--method", default="fed")
+    parser.add_argument("--preset", default="default")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--candidates", type=int, default=18)
     parser.add_argument("--trainings", type=int, default=3)
@@ -36,18 +37,19 @@ def main() -> None:
     graph = fedcover.load(options.graph)
     rows = []
     for seed in range(options.seeds):
-        default = Config(methods=(options.method,), first_seed=seed, seeds=1)
+        common = {"methods": (options.method,), "scores": ("lac",), "first_seed": seed}
+        default = Config.preset(options.preset, **common, seeds=1)
         began = time.perf_counter()
         tuned = tune(
             graph,
-            Config(methods=(options.method,), first_seed=seed, rounds=options.rounds),
+            Config.preset(options.preset, **common, rounds=options.rounds),
             candidates=options.candidates,
             seeds=options.trainings,
         )
         seconds = time.perf_counter() - began
         best, given = tuned.tried.row(0, named=True), tuned.tried.filter(candidate=0)
         print(f"seed {seed}, {seconds:.0f} s: {best}; as given {given['valid_loss'][0]:.4f}")
-        for name, config in (("default", default), ("tuned", tuned.config)):
+        for name, config in (("as given", default), ("tuned", tuned.config)):
             held = run(graph, config).results.select(COLUMNS)
             settings = pl.DataFrame(
                 {
@@ -65,7 +67,7 @@ def main() -> None:
     means = pl.col("set_size", "coverage", "accuracy").mean()
     print(table.group_by("settings", "alpha", maintain_order=True).agg(means))
     pairs = table.pivot("settings", index=["seed", "alpha"], values="set_size")
-    difference = (pl.col("tuned") / pl.col("default")).log()
+    difference = (pl.col("tuned") / pl.col("as given")).log()
     print(
         pairs.group_by("alpha", maintain_order=True).agg(
             difference.mean().alias("mean log ratio of sizes"),
