@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--graph", default="cora")
     parser.add_argument("--method", default="fed")
     parser.add_argument("--preset", default="default")
+    parser.add_argument("--partition", default="metis")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--candidates", type=int, default=18)
     parser.add_argument("--trainings", type=int, default=3)
@@ -37,7 +38,12 @@ def main() -> None:
     graph = fedcover.load(options.graph)
     rows = []
     for seed in range(options.seeds):
-        common = {"methods": (options.method,), "scores": ("lac",), "first_seed": seed}
+        common = {
+            "methods": (options.method,),
+            "scores": ("lac",),
+            "first_seed": seed,
+            "partition": options.partition,
+        }
         default = Config.preset(options.preset, **common, seeds=1)
         began = time.perf_counter()
         tuned = tune(
