@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import polars as pl
 from rich import box
@@ -26,6 +26,7 @@ from fedcover.graphs.statistics import DatasetRow, GraphRow, MissingEdgesRow
 from fedcover.paper.tables import Table as PaperTable
 from fedcover.paper.work import OnCell
 from fedcover.predictor import Predictor
+from fedcover.tuning import Tuning
 
 _UNBOUNDED = 100_000  # characters: wider than any table
 
@@ -363,6 +364,51 @@ def predicted(
             str(promise),
         )
     console.print(table)
+
+
+def tuning(console: Console, tuned: Tuning) -> None:
+    """What ``fedcover tune`` tried, the chosen one first, and how it chose the score."""
+    table = Table(
+        title=Text("validation loss: mean ± sd over seeds; the first is chosen, 0 is as given"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    settings = tuned.tried.columns[: tuned.tried.columns.index("rungs")]
+    for heading in (*settings, "rungs", "rounds", "valid_loss", "seconds"):
+        side: Literal["left", "right"] = "left" if heading == "model" else "right"
+        table.add_column(heading.replace("_", " "), justify=side, no_wrap=True)
+    for row in tuned.tried.iter_rows(named=True):
+        loss = "–" if row["valid_loss"] is None else f"{row['valid_loss']:.4f}"
+        if row["valid_loss_sd"] is not None:
+            loss += f" ± {row['valid_loss_sd']:.4f}"
+        cells = [f"{row[key]}" for key in settings]
+        rounds = "–" if row["rounds"] is None else str(row["rounds"])
+        table.add_row(*cells, str(row["rungs"]), rounds, loss, f"{row['seconds']:.1f}")
+    console.print(table, soft_wrap=True)
+    if tuned.gain is not None:
+        difference, error = tuned.gain
+        console.print(
+            f"Against the settings as given: {difference:+.4f} ± {error:.4f} (paired, standard "
+            "error).",
+            highlight=False,
+        )
+    if tuned.scores:
+        sizes = Table(
+            title=Text("labels in a set of a validation node, and their coverage"),
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+        )
+        for heading in ("score", "size", "covers"):
+            sizes.add_column(heading, justify="left" if heading == "score" else "right")
+        for one in tuned.scores:
+            spread = "" if one.size_sd is None else f" ± {one.size_sd:.2f}"
+            sizes.add_row(one.score, f"{one.size:.2f}{spread}", f"{one.coverage:.3f}")
+        console.print()
+        console.print(sizes, soft_wrap=True)
+    best = tuned.tried.row(0, named=True)
+    words = [f"{key.replace('_', ' ')} {best[key]}" for key in settings[1:]]
+    words += [f"rounds {tuned.config.rounds}", f"score {tuned.config.scores[0]}"]
+    console.print(f"Chosen: {', '.join(words)}.", highlight=False, soft_wrap=True)
 
 
 def federation(console: Console, folder: Path) -> None:

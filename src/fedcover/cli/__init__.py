@@ -10,7 +10,7 @@ import typer
 from click import ClickException
 
 from fedcover import __version__
-from fedcover.cli import data, federation, paper, predict, run, site
+from fedcover.cli import data, federation, paper, predict, run, site, tune
 from fedcover.cli.options import help_if_alone
 from fedcover.errors import FedcoverError
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.command()(run.run)
 app.command()(predict.predict)
+app.command()(tune.tune)
 app.command()(paper.paper)
 app.command()(run.report)
 app.add_typer(data.app, name="data")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -13,6 +15,17 @@ Data = Annotated[
     typer.Option("--data", metavar="DIR", help="Folder with raw files, laid out as PyG does."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+Preset = Annotated[
+    str | None,
+    typer.Option(help="default, plain (FedAvg and no more) or paper (as published)."),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="Settings as TOML; options given beside it win over it."
+    ),
+]
+THREADS_PER_CORE = 4  # more only slow down, and thousands bring the process down
 Number = TypeVar("Number", int, float)
 
 
@@ -33,6 +46,9 @@ def _whole(text: str) -> int:
 def number(metavar: str, meaning: str) -> Any:
     """An option that takes a whole number; what range it may have, the settings know."""
     return typer.Option(metavar=metavar, help=meaning, parser=_whole)
+
+
+Threads = Annotated[int | None, number("N", "CPU threads for training.")]
 
 
 def words(option: str, text: str | None, what: str = "words") -> tuple[str, ...] | None:
@@ -58,3 +74,19 @@ def numbers(
         raise UsageError(
             f"--{option} is {text!r}; give {what} separated by single commas."
         ) from None
+
+
+def use_threads(threads: int | None) -> None:
+    """Let torch train with so many threads; None: as many as it takes by itself."""
+    import torch
+
+    if threads is not None:
+        if threads < 1:
+            raise UsageError(f"threads is {threads}; it must be a whole number of 1 or more.")
+        cores = os.cpu_count() or 1
+        if threads > THREADS_PER_CORE * cores:
+            raise UsageError(
+                f"threads is {threads}; it must be at most {THREADS_PER_CORE * cores}, "
+                f"{THREADS_PER_CORE} for each core of this machine."
+            )
+        torch.set_num_threads(threads)

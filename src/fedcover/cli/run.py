@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -10,10 +9,17 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, Quiet, number, numbers, words
-from fedcover.errors import UsageError
-
-THREADS_PER_CORE = 4  # more only slow down, and thousands bring the process down
+from fedcover.cli.options import (
+    ConfigFile,
+    Data,
+    Preset,
+    Quiet,
+    Threads,
+    number,
+    numbers,
+    use_threads,
+    words,
+)
 
 
 def run(
@@ -53,9 +59,8 @@ def run(
     alphas: Annotated[str | None, typer.Option(help="Levels of error, e.g. 0.05,0.1,0.2.")] = None,
     seeds: Annotated[int | None, number("N", "Repetitions.")] = None,
     first_seed: Annotated[int | None, number("N", "Seed of the first one.")] = None,
-    preset: Annotated[
-        str, typer.Option(help="default, plain (FedAvg and no more) or paper (as published).")
-    ] = "default",
+    preset: Preset = None,
+    config_file: ConfigFile = None,
     rounds: Annotated[int | None, number("R", "Rounds of averaging.")] = None,
     patience: Annotated[
         int | None, number("N", "Stop after so many rounds without a lower validation loss.")
@@ -107,7 +112,11 @@ def run(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/GRAPH-K).")
     ] = None,
-    threads: Annotated[int | None, number("N", "CPU threads for training.")] = None,
+    threads: Threads = None,
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="Print all settings as a file for --config, and stop."),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train, calibrate and judge prediction sets; write a run folder.
@@ -115,12 +124,13 @@ def run(
     Example: fedcover run cora --clients 10 --methods fed,fed+prox+prior+mix --alphas 0.05,0.1
     """
     from fedcover import display
-    from fedcover.experiment import Config
     from fedcover.experiment import run as run_experiment
+    from fedcover.experiment.configfile import configured, to_toml
     from fedcover.experiment.store import check_target, holds_run
     from fedcover.graphs import load
 
-    config = Config.preset(
+    config = configured(
+        config_file,
         preset,
         clients=clients,
         methods=words("methods", methods),
@@ -148,7 +158,10 @@ def run(
         gen_shares=numbers("shares", shares, float),
         gen_linking=linking,
     )
-    _use_threads(threads)
+    if print_config:
+        print(to_toml(config), end="")
+        return
+    use_threads(threads)
     began = time.perf_counter()
     if out is not None:
         check_target(out)
@@ -182,18 +195,3 @@ def report(
     from fedcover.report.page import write_run_page
 
     print(write_run_page(folder))
-
-
-def _use_threads(threads: int | None) -> None:
-    import torch
-
-    if threads is not None:
-        if threads < 1:
-            raise UsageError(f"threads is {threads}; it must be a whole number of 1 or more.")
-        cores = os.cpu_count() or 1
-        if threads > THREADS_PER_CORE * cores:
-            raise UsageError(
-                f"threads is {threads}; it must be at most {THREADS_PER_CORE * cores}, "
-                f"{THREADS_PER_CORE} for each core of this machine."
-            )
-        torch.set_num_threads(threads)

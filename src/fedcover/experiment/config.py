@@ -248,7 +248,10 @@ def _mixture(config: Config) -> tuple[float, ...] | None:
         raise UsageError("mixture is set, which needs 'mixture' among the quantiles.")
     given = _several("mixture", config.mixture)
     clients = len(given) if config.clients is None else config.clients
-    return tuple(float(share) for share in check_shares(given, clients, "mixture"))
+    shares = tuple(float(share) for share in check_shares(given, clients, "mixture"))
+    held = tuple(map(float, given))
+    # Shares that were normalised before stay: dividing once more would move their last bits.
+    return held if abs(sum(held) - 1) <= len(held) * np.finfo(np.float64).eps else shares
 
 
 def _whole(setting: str, value: Any, *, at_least: int) -> None:

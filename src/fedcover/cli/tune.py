@@ -1,0 +1,136 @@
+"""``fedcover tune``: settings for a graph, chosen on validation nodes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcover.cli.options import (
+    ConfigFile,
+    Data,
+    Preset,
+    Quiet,
+    Threads,
+    number,
+    numbers,
+    use_threads,
+    words,
+)
+from fedcover.errors import DataError, UsageError
+
+
+def tune(
+    graph: Annotated[
+        str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
+    ],
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="For which methods, as in run (default: fed, or what the file of --config has); "
+            "of several the mean loss counts."
+        ),
+    ] = None,
+    minutes: Annotated[float, typer.Option(metavar="M", help="Time budget; 0 for none.")] = 10.0,
+    candidates: Annotated[
+        int | None, number("N", "How many settings to try, those given included (default: 27).")
+    ] = None,
+    seeds: Annotated[
+        int | None, number("N", "Trainings of each candidate, the same for all (default: 5).")
+    ] = None,
+    seed: Annotated[int, number("N", "Seed of the draw of candidates.")] = 0,
+    alpha: Annotated[
+        float, typer.Option(metavar="A", help="Level at which scores are compared.")
+    ] = 0.1,
+    clients: Annotated[int | None, number("K", "Number of clients (default: 10).")] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="metis, louvain, random or given (the client column).")
+    ] = None,
+    first_seed: Annotated[
+        int | None, number("N", "Seed of the split whose validation nodes decide.")
+    ] = None,
+    rounds: Annotated[int | None, number("R", "Rounds of the longest training.")] = None,
+    unit_features: Annotated[
+        bool | None,
+        typer.Option(
+            "--unit-features/--raw-features",
+            help="Scale each node's features to length 1 (default: if they look like words).",
+        ),
+    ] = None,
+    prototypes: Annotated[
+        str | None, typer.Option(help="Gen: numbers M of prototypes to choose from.")
+    ] = None,
+    shares: Annotated[
+        str | None, typer.Option(help="Gen: shares p of linked pairs to choose from.")
+    ] = None,
+    preset: Preset = None,
+    config_file: ConfigFile = None,
+    data: Data = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="The choice, as a file for run --config.")
+    ] = Path("best.toml"),
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Choose model, sizes, rounds and score on validation nodes, by successive halving.
+
+    Example: fedcover tune cora --methods fed --minutes 3 --out best.toml, then
+    fedcover run cora --config best.toml
+    """
+    from fedcover import display
+    from fedcover.experiment.configfile import configured, read_settings
+    from fedcover.graphs import load
+    from fedcover.tuning import tune as choose
+    from fedcover.tuning.search import CANDIDATES, SEEDS
+
+    wanted = words("methods", methods)
+    if wanted is None and (config_file is None or "methods" not in read_settings(config_file)):
+        wanted = ("fed",)
+    config = configured(
+        config_file,
+        preset,
+        methods=wanted,
+        clients=clients,
+        partition=partition,
+        first_seed=first_seed,
+        rounds=rounds,
+        unit_features=unit_features,
+        gen_prototypes=numbers("prototypes", prototypes, int, "whole numbers"),
+        gen_shares=numbers("shares", shares, float),
+    )
+    use_threads(threads)
+    _check_target(out)
+    loaded = load(graph, data)
+    with display.progress(quiet) as progress:
+        tuned = choose(
+            loaded,
+            config,
+            minutes=minutes or None,
+            candidates=CANDIDATES if candidates is None else candidates,
+            seeds=SEEDS if seeds is None else seeds,
+            seed=seed,
+            alpha=alpha,
+            progress=progress,
+        )
+    beside = tuned.save(out)
+    for note in tuned.notes:
+        print(f"fedcover: note: {note}", file=sys.stderr)
+    if not quiet:
+        display.tuning(display.console(), tuned)
+        print(f"\n{out}, {beside.name} ({tuned.seconds:.1f} s)")
+
+
+def _check_target(out: Path) -> None:
+    """Refuse, before any work, a file that could not be written."""
+    if out.suffix != ".toml":
+        raise UsageError(f"--out is {str(out)!r}; it must end in .toml.")
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder; --out must name a file.")
+    parent = next(place for place in out.absolute().parents if place.exists())
+    if not parent.is_dir():
+        raise UsageError(f"{parent} is a file; {out} cannot be made in it.")
+    if not os.access(parent, os.W_OK):
+        raise DataError(f"{out} cannot be written: {parent} is read-only.")

@@ -1,0 +1,143 @@
+"""Successive halving (Jamieson & Talwalkar 2016) that keeps a time budget.
+
+All candidates are tried briefly, the best third of them for three times as long, and so on. It
+knows nothing of what it tries: a candidate is a number, and trying one gives a loss for each seed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Losses = NDArray[np.float64]
+Measure = Callable[[int, int], Losses]
+"""``measure(candidate, rung)`` gives a loss for each seed, the same seeds for all candidates; it
+may raise :class:`OutOfTime`."""
+OnTrial = Callable[[int, int, int], None]
+"""Called as ``on_trial(rung, done, total)``."""
+ETA = 3
+RUNGS = 3
+
+
+class OutOfTime(Exception):  # noqa: N818 (it is no error)
+    """The budget is used up: the trial that is under way does not count."""
+
+
+class Budget:
+    """So many seconds from now on, by a clock that tests may replace."""
+
+    def __init__(
+        self, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.seconds, self._clock = seconds, clock
+        self._began = clock()
+
+    @property
+    def used(self) -> float:
+        """Seconds since the beginning."""
+        return self._clock() - self._began
+
+    def check(self) -> None:
+        """Raise :class:`OutOfTime` if nothing is left."""
+        if self.used >= self.seconds:
+            raise OutOfTime
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate on one rung."""
+
+    candidate: int
+    rung: int
+    losses: Losses  # by seed
+    seconds: float
+
+    @property
+    def loss(self) -> float:
+        """The mean over seeds; infinite where a seed diverged."""
+        mean = float(np.mean(self.losses))
+        return mean if math.isfinite(mean) else math.inf
+
+
+@dataclass
+class Ladder:
+    """What was tried, in the order in which it was."""
+
+    trials: list[Trial] = field(default_factory=list)
+    finished: bool = True  # False: time was up before all that was planned
+
+    def best(self) -> Trial | None:
+        """The lowest mean loss of the highest rung that was reached; the first among equals."""
+        top = max((trial.rung for trial in self.trials), default=0)
+        there = [trial for trial in self.trials if trial.rung == top]
+        return min(there, key=lambda trial: (trial.loss, trial.candidate), default=None)
+
+    def last(self, candidate: int) -> Trial | None:
+        """A candidate's trial on its highest rung."""
+        own = [trial for trial in self.trials if trial.candidate == candidate]
+        return max(own, key=lambda trial: trial.rung, default=None)
+
+    def gain(self, reference: int = 0) -> tuple[float, float] | None:
+        """The best one's loss minus the reference's, paired by seed, and its standard error.
+
+        None if the best is the reference, or the two have not been on one rung with several seeds.
+        """
+        best, other = self.best(), self.last(reference)
+        if best is None or other is None or best.candidate == reference:
+            return None
+        if other.rung != best.rung or len(best.losses) < 2:
+            return None
+        difference = best.losses - other.losses
+        error = difference.std(ddof=1) / math.sqrt(len(difference))
+        return float(difference.mean()), float(error)
+
+
+def halve(
+    candidates: int,
+    measure: Measure,
+    budget: Budget | None = None,
+    *,
+    rungs: int = RUNGS,
+    eta: int = ETA,
+    carried: Collection[int] = (),
+    on_trial: OnTrial | None = None,
+) -> Ladder:
+    """Try all candidates on rung 0, the best 1/eta of them on rung 1, and so on.
+
+    ``carried`` are tried on every rung, as something to compare with. The rungs cost about the
+    same, so no trial of rung r begins after (r + 1)/rungs of the budget; those that were not begun
+    are out. On later rungs the most promising come first. Where a single candidate is left, it goes
+    to the last rung at once.
+    """
+    budget = budget or Budget()
+    ladder = Ladder()
+    waiting = list(range(candidates))
+    rung = 0
+    while True:
+        measured: list[Trial] = []
+        for done, candidate in enumerate(waiting):
+            if budget.used >= budget.seconds * (rung + 1) / rungs:
+                ladder.finished = False
+                break
+            began = budget.used
+            try:
+                losses = measure(candidate, rung)
+            except OutOfTime:
+                ladder.finished = False
+                return ladder
+            measured.append(Trial(candidate, rung, losses, budget.used - began))
+            ladder.trials.append(measured[-1])
+            if on_trial is not None:
+                on_trial(rung, done + 1, len(waiting))
+        if not measured or rung == rungs - 1:
+            return ladder
+        measured.sort(key=lambda trial: (trial.loss, trial.candidate))
+        kept = measured[: math.ceil(len(measured) / eta)]
+        kept += [trial for trial in measured[len(kept) :] if trial.candidate in carried]
+        waiting = [trial.candidate for trial in kept]
+        rung = rungs - 1 if len(waiting) == 1 else rung + 1

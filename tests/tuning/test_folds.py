@@ -1,0 +1,62 @@
+"""What candidates are compared on: one split, other validation nodes, and no label too many."""
+
+import numpy as np
+import pytest
+
+from fedcover import Config, DataError
+from fedcover.experiment.run import prepare
+from fedcover.graphs.splits import Role
+from fedcover.tuning.folds import BLANK, folds, redrawn
+
+
+def test_the_first_fold_is_the_runs_own_split(learnable):
+    graph, config = learnable(), Config(clients=3, first_seed=4)
+    own, (first, *others) = prepare(graph, config, 4), folds(graph, config, 3)
+    np.testing.assert_array_equal(first.roles, own.roles)
+    np.testing.assert_array_equal(first.partition.client, own.partition.client)
+    assert [first.seed, *(one.seed for one in others)] == [4, 5, 6]
+    for fold in others:
+        assert (fold.roles != first.roles).any()
+        away = first.roles >= Role.CALIB
+        np.testing.assert_array_equal(fold.roles[away], first.roles[away])
+        for role in Role:
+            for client in range(3):
+                own_nodes = fold.partition.client == client
+                assert ((fold.roles == role) & own_nodes).sum() == (
+                    (first.roles == role) & own_nodes
+                ).sum()
+
+
+def test_calibration_and_test_labels_are_not_there(learnable):
+    graph = learnable()
+    before = graph.y.clone()
+    for fold in folds(graph, Config(clients=3), 2):
+        seen = np.isin(fold.roles, (Role.TRAIN, Role.VALID))
+        y = fold.graph.y.numpy()
+        np.testing.assert_array_equal(y[seen], before.numpy()[seen])
+        assert (y[~seen] == BLANK).all()
+    assert (graph.y == before).all()
+
+
+def test_redrawing_by_hand():
+    roles = np.array([0, 1, 2, 3, 1, 0, 0, 2], np.int8)
+    client = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    seen = {
+        tuple(redrawn(roles, client, np.random.default_rng(seed)).tolist()) for seed in range(60)
+    }
+    first, second = [(0, 1), (1, 0)], [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
+    assert seen == {(*a, 2, 3, *b, 2) for a in first for b in second}
+
+
+def test_a_split_of_the_graphs_own_stays(learnable):
+    rng = np.random.default_rng(0)
+    given = rng.permutation(np.resize([0, 0, 1, 2, 3], 240))
+    first, second = folds(learnable(split=given), Config(clients=2), 2)
+    np.testing.assert_array_equal(first.roles, given)
+    np.testing.assert_array_equal(second.roles, given)
+    assert first.seed != second.seed
+
+
+def test_without_validation_nodes_there_is_nothing_to_choose_by(learnable):
+    with pytest.raises(DataError, match=r"^learnable has no validation nodes to choose by; raise"):
+        folds(learnable(), Config(clients=2, valid=0.0), 2)

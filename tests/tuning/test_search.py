@@ -1,0 +1,198 @@
+"""The whole choice: the same again, blind to calibration and test labels, and in time."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedcover import Config, DataError, UsageError
+from fedcover.experiment.configfile import configured
+from fedcover.experiment.methods import cut
+from fedcover.experiment.recipes import recipe_of
+from fedcover.experiment.run import prepare
+from fedcover.experiment.training import plan_of
+from fedcover.federation import InProcess
+from fedcover.graphs.splits import Role
+from fedcover.tuning import tune
+from fedcover.tuning.search import shortened
+
+CONFIG = Config(methods=("fed",), clients=3, rounds=9, hidden=16, train=0.5)
+SHORT = {"candidates": 5, "seeds": 2}
+
+
+def same(one, other):
+    assert one.config == other.config
+    assert one.scores == other.scores
+    assert one.gain == other.gain
+    assert one.notes == other.notes
+    assert one.tried.drop("seconds").equals(other.tried.drop("seconds"))
+
+
+def test_the_same_call_gives_the_same_choice(learnable):
+    graph = learnable()
+    first = tune(graph, CONFIG, **SHORT)
+    same(first, tune(graph, CONFIG, minutes=60, **SHORT))
+    other = tune(graph, CONFIG, seed=1, **SHORT)
+    columns = ["candidate", "hidden", "lr", "dropout"]
+    assert not other.tried.sort("candidate")[columns].equals(first.tried.sort("candidate")[columns])
+
+
+def test_calibration_and_test_labels_change_nothing(learnable):
+    """All labels that must not be seen are replaced by garbage: the choice is the same."""
+    graph = learnable()
+    config = replace(CONFIG, methods=("fed+prior+tuned",), rounds=3)
+    short = {"candidates": 3, "seeds": 2}
+    honest = tune(graph, config, **short)
+    roles = prepare(graph, config, config.first_seed).roles
+    unseen = np.flatnonzero(roles >= Role.CALIB)
+    garbage = graph.clone()
+    garbage.y = graph.y.clone()
+    garbage.y[unseen] = (graph.y[unseen] + 1) % 3
+    same(honest, tune(garbage, config, **short))
+    garbage.y = graph.y.clone()
+    seen = np.flatnonzero(roles == Role.VALID)
+    garbage.y[seen] = (graph.y[seen] + 1) % 3
+    assert tune(garbage, config, **short).scores != honest.scores  # these labels do count
+
+
+def test_the_loss_as_given_is_that_of_the_engine(learnable):
+    """One seed, one candidate: what the run's own training reports as its lowest loss."""
+    graph = learnable()
+    config = replace(CONFIG, unit_features=False)
+    tuned = tune(graph, config, candidates=1, seeds=1)
+    repetition = prepare(graph, config, 0)
+    plan = plan_of(config, 3, recipe_of("fed"))
+    (trained,) = InProcess().train([cut(repetition).federation], plan)
+    row = tuned.tried.row(0, named=True)
+    assert row["valid_loss"] == pytest.approx(trained.valid_loss.min(), rel=1e-5)
+    assert (row["rungs"], row["rounds"], row["valid_loss_sd"], row["chosen"]) == (2, 9, None, True)
+    rounds = min(9, int(np.ceil(1.5 * (trained.best_round + 1))))
+    assert tuned.config == replace(config, rounds=rounds, seeds=1, scores=tuned.config.scores)
+
+
+def test_the_choice_is_the_best_of_the_last_rung(learnable):
+    tuned = tune(learnable(), CONFIG, candidates=9, seeds=2)
+    tried = tuned.tried
+    assert tried["rungs"].to_list().count(1) >= 5
+    last = tried.filter(rounds=9)
+    assert 0 in last["candidate"]
+    assert last["valid_loss"].is_sorted()
+    assert tried["chosen"].to_list() == [True] + [False] * 8
+    best = tried.row(0, named=True)
+    assert (tuned.config.model, tuned.config.hidden, tuned.config.lr) == (
+        best["model"],
+        best["hidden"],
+        best["lr"],
+    )
+    assert best["candidate"] != 0
+    given = last.filter(candidate=0)["valid_loss"][0]
+    assert tuned.gain[0] == pytest.approx(best["valid_loss"] - given)
+    sizes = {one.score: one.size for one in tuned.scores}
+    assert tuned.config.scores == (min(sizes, key=sizes.get),)
+
+
+class Ticking:
+    """Every look at the clock takes a second."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+def test_the_budget_is_kept_and_the_best_so_far_is_taken(learnable):
+    clock = Ticking()
+    tuned = tune(learnable(), CONFIG, minutes=1, candidates=27, seeds=2, clock=clock)
+    tried = tuned.tried.filter(pl.col("rungs") > 0)
+    assert 0 < len(tried) < 27
+    assert clock.now <= 60
+    assert tuned.notes[0].startswith(f"time was up: {len(tried)} of 27 candidates were tried, and ")
+    untried = tuned.tried.filter(pl.col("rungs") == 0)
+    assert untried["valid_loss"].null_count() == len(untried) == 27 - len(tried)
+
+
+def test_too_little_time_for_anything_is_said(learnable):
+    with pytest.raises(UsageError, match=r"^minutes is 0\.03, too short to try a single candidate"):
+        tune(learnable(), CONFIG, minutes=0.03, clock=Ticking())
+
+
+def test_too_few_validation_nodes_keep_lac(learnable):
+    config = replace(CONFIG, train=0.2)  # 48 nodes train, of which about 10 validate
+    tuned = tune(learnable(), config, candidates=1, seeds=1, alpha=0.05)
+    assert tuned.config.scores == ("lac",)
+    assert tuned.scores == []
+    assert any(
+        "validation nodes are too few to compare scores at alpha 0.05" in note
+        for note in tuned.notes
+    )
+
+
+def test_gen_gets_one_m_and_one_p(learnable):
+    gen = {"prototypes": (2, 3), "shares": (0.1, 0.3), "link_rounds": 2, "vae": {"epochs": 2}}
+    config = replace(CONFIG, methods=("gen",), rounds=3, gen=gen)
+    tuned = tune(learnable(), config, candidates=3, seeds=1)
+    assert {"prototypes", "share"} <= set(tuned.tried.columns)
+    best = tuned.tried.row(0, named=True)
+    assert tuned.config.gen.prototypes == (best["prototypes"],)
+    assert tuned.config.gen.shares == (best["share"],)
+
+
+def test_seeds_are_kept_only_where_all_have_one_split(learnable):
+    rng = np.random.default_rng(0)
+    given = rng.permutation(np.resize([0, 0, 1, 2, 3], 240))
+    assert tune(learnable(), CONFIG, candidates=1, seeds=1).config.seeds == 1
+    own = tune(learnable(split=given), replace(CONFIG, seeds=7), candidates=1, seeds=1)
+    assert own.config.seeds == 7
+
+
+def test_a_candidate_that_diverges_is_not_chosen_and_stops_nothing(learnable, monkeypatch):
+    train = InProcess.train
+
+    def fragile(self, federations, plan, **further):
+        if plan.hidden != 16:
+            raise DataError("Training diverged.")
+        return train(self, federations, plan, **further)
+
+    monkeypatch.setattr(InProcess, "train", fragile)
+    tuned = tune(learnable(), CONFIG, **SHORT)
+    assert tuned.tried.filter("chosen")["candidate"].to_list() == [0]
+    assert tuned.tried["valid_loss"].is_infinite().sum() == 4
+    with pytest.raises(DataError, match="diverged"):
+        tune(learnable(), replace(CONFIG, hidden=8), **SHORT)
+
+
+def test_the_files_are_read_back(learnable, tmp_path):
+    tuned = tune(learnable(), CONFIG, candidates=2, seeds=1)
+    beside = tuned.save(tmp_path / "sub" / "best.toml")
+    assert beside == tmp_path / "sub" / "best.tried.csv"
+    assert configured(tmp_path / "sub" / "best.toml") == tuned.config
+    assert pl.read_csv(beside)["candidate"].to_list() == tuned.tried["candidate"].to_list()
+
+
+def test_rungs_shorten_the_training_by_hand():
+    config = Config(rounds=100, personal={"tune_rounds": 30, "local_rounds": 40})
+    got = [shortened(config, rung) for rung in range(3)]
+    assert [one.rounds for one in got] == [12, 34, 100]
+    assert [one.personal.tune_rounds for one in got] == [4, 10, 30]
+    assert [one.personal.local_rounds for one in got] == [5, 14, 40]
+    assert got[2] == config
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"minutes": -1}, "minutes is -1; it must be a positive number."),
+        ({"minutes": float("nan")}, "minutes is nan; it must be a positive number."),
+        ({"candidates": 0}, "candidates is 0; it must be a whole number of 1 or more."),
+        ({"seeds": 0}, "seeds is 0; it must be a whole number of 1 or more."),
+        ({"seed": -1}, "seed is -1; it must be a whole number of 0 or more."),
+        ({"alpha": 1}, "alpha is 1; it must lie strictly between 0 and 1."),
+    ],
+)
+def test_wrong_arguments(learnable, arguments, sentence):
+    with pytest.raises(UsageError) as refusal:
+        tune(learnable(), CONFIG, **arguments)
+    assert str(refusal.value) == sentence
