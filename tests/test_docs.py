@@ -24,7 +24,7 @@ import pytest
 import fedcover.conformal
 from fedcover.cli import main
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
-from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS
+from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, THRESHOLDS
 from fedcover.experiment.methods import METHODS
 from fedcover.experiment.recipes import PARTS
 
@@ -170,6 +170,7 @@ def first_cells(text: str, heading: str) -> list[str]:
     [
         ("results.csv", list(RESULTS)),
         ("groups.csv", list(GROUPS)),
+        ("thresholds.csv", list(THRESHOLDS)),
         ("ledger.parquet", list(LEDGER)),
     ],
 )

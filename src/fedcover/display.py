@@ -152,6 +152,11 @@ def summary(console: Console, finished: Run) -> None:
         )
     if not all(RULES[rule].guarantee for rule in config.quantiles):
         lines.append("Only the quantiles 'exact' and 'mixture' have a guarantee.")
+    if config.calibrate != "pooled":
+        lines.append(
+            f"Calibrated by {config.calibrate}: each has its own threshold; coverage by "
+            f"{config.calibrate} is in groups.csv."
+        )
     if any(method.simulation for method in methods):
         lines.append("restored is a simulation: its clients are given what no party has.")
     console.print("\n".join(lines), highlight=False)

@@ -56,6 +56,19 @@ def run(
             "as they are)."
         ),
     ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            help="pooled: one threshold for all; client, class or group: one for each, and the "
+            "promise for each that has enough calibration nodes."
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="A column of an own graph's nodes that is its group, no feature."
+        ),
+    ] = None,
     alphas: Annotated[str | None, typer.Option(help="Levels of error, e.g. 0.05,0.1,0.2.")] = None,
     seeds: Annotated[int | None, number("N", "Repetitions.")] = None,
     first_seed: Annotated[int | None, number("N", "Seed of the first one.")] = None,
@@ -138,6 +151,7 @@ def run(
         scores=words("scores", scores),
         quantiles=words("quantiles", quantiles),
         mixture=numbers("mixture", mixture, float),
+        calibrate=calibrate,
         alphas=numbers("alphas", alphas, float),
         seeds=seeds,
         first_seed=first_seed,
@@ -165,7 +179,7 @@ def run(
     began = time.perf_counter()
     if out is not None:
         check_target(out)
-    loaded = load(graph, data)
+    loaded = load(graph, data, group=group)
     folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
     check_target(folder)
     if holds_run(folder) and not quiet:
@@ -181,7 +195,8 @@ def run(
     if not quiet:
         display.summary(display.console(), finished)
         seconds = time.perf_counter() - began
-        files = "report.html, results.csv, groups.csv, sets.parquet, ledger.parquet, run.json"
+        own = "" if finished.thresholds is None else "thresholds.csv, "
+        files = f"report.html, results.csv, groups.csv, {own}sets.parquet, ledger.parquet, run.json"
         print(f"\n{folder}: {files} ({seconds:.1f} s)")
 
 

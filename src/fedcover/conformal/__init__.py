@@ -44,6 +44,13 @@ from fedcover.conformal.metrics import (
     singleton_rate,
     size_stratified,
 )
+from fedcover.conformal.mondrian import (
+    GROUP_RULES,
+    GroupThreshold,
+    group_client,
+    group_server,
+    group_thresholds,
+)
 from fedcover.conformal.order import exact_rank, from_order_key, order_key
 from fedcover.conformal.protocol import Client, Listener, Message, Server, converse, message_bytes
 from fedcover.conformal.quantiles import (
@@ -55,7 +62,7 @@ from fedcover.conformal.quantiles import (
     count_server,
     server_of,
 )
-from fedcover.conformal.resplits import quantile_over_resplits
+from fedcover.conformal.resplits import group_quantiles_over_resplits, quantile_over_resplits
 from fedcover.conformal.scores import (
     SCORES,
     RapsConstants,
@@ -94,6 +101,7 @@ from fedcover.conformal.validity import beta_binomial, coverage_band, mixture_ba
 __all__ = [
     "DAPS_GRID",
     "GRAPH_SCORES",
+    "GROUP_RULES",
     "RAPS_GRID",
     "REFERENCE_ALPHA",
     "RULES",
@@ -104,6 +112,7 @@ __all__ = [
     "GraphScore",
     "GraphScores",
     "GroupMetrics",
+    "GroupThreshold",
     "Listener",
     "Message",
     "RapsConstants",
@@ -139,6 +148,10 @@ __all__ = [
     "fit_temperature",
     "from_order_key",
     "graph_scores",
+    "group_client",
+    "group_quantiles_over_resplits",
+    "group_server",
+    "group_thresholds",
     "lac",
     "mean_set_size",
     "message_bytes",

@@ -130,3 +130,13 @@ def check_scores(scores: ArrayLike) -> NDArray[np.float32]:
         place = ", ".join(str(i) for i in np.argwhere(nan)[0])
         raise DataError(f"scores[{place}] is nan; a non-conformity score must be a number.")
     return array + np.float32(0.0)
+
+
+def check_thresholds(name: str, values: ArrayLike) -> NDArray[np.float32]:
+    """Return thresholds as float32, or refuse a NaN."""
+    q = np.asarray(values, dtype=np.float32)
+    nan = np.isnan(q)
+    if nan.any():
+        place = ", ".join(str(i) for i in np.argwhere(nan)[0])
+        raise DataError(f"{name}[{place}] is nan; it must be a number or inf.")
+    return q

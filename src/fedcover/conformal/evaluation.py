@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import check_indices, check_scores
+from fedcover.conformal.checks import check_indices, check_scores, check_thresholds
 from fedcover.conformal.metrics import GroupMetrics, ratio
 from fedcover.conformal.scores import true_scores
 from fedcover.errors import DataError
@@ -41,18 +41,23 @@ def evaluate_resplits(
     q_hats: ArrayLike,
     is_test: NDArray[np.bool_],
     groups: Mapping[str, ArrayLike] | None = None,
+    *,
+    node_group: ArrayLike | None = None,
 ) -> ResplitMetrics:
     """Evaluate the sets S ≤ q̂ of R re-splits on their test nodes, without building them.
 
     ``scores`` (n, C) and ``labels`` (n,) are over all calibration and test nodes, ``q_hats`` (R,)
     the thresholds, ``is_test`` (R, n) the test nodes, ``groups`` integers per node by name. The
     class of a node is a group like any other: pass ``labels`` for it.
+
+    Where calibration has a threshold for each group, ``q_hats`` is (R, G), and ``node_group`` (n,)
+    says which one a node takes; without it there is one for each label, (R, C).
     """
     scores = check_scores(scores)
     true = true_scores(scores, labels)
     n, C = scores.shape
-    q = _check_thresholds(q_hats)
-    R = len(q)
+    thresholds = _thresholds(q_hats, labels, node_group, n, C)
+    R = len(thresholds.q)
     if is_test.dtype != np.bool_ or is_test.shape != (R, n):
         raise DataError(
             f"is_test is {is_test.dtype} of shape {is_test.shape}; it must be bool {(R, n)}."
@@ -64,8 +69,8 @@ def evaluate_resplits(
     for start in range(0, n, _CHUNK):
         part = slice(start, start + _CHUNK)
         test = is_test[:, part]
-        hit = test & (true[part] <= q[:, None])
-        size = _set_sizes(scores[part], q)
+        hit = test & (true[part] <= thresholds.of_true_labels(part))
+        size = thresholds.set_sizes(scores[part], part)
         nodes += test.astype(np.float32) @ membership[part]
         hits += hit.astype(np.float32) @ membership[part]
         kept += (size * test).astype(np.float32) @ membership[part]
@@ -146,12 +151,64 @@ def _sd(values: NDArray[np.float64]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
-def _check_thresholds(q_hats: ArrayLike) -> NDArray[np.float32]:
-    q = np.asarray(q_hats, dtype=np.float32)
-    if q.ndim != 1:
-        raise DataError(f"q_hats has shape {q.shape}; it must be one threshold per re-split.")
-    if np.isnan(q).any():
+@dataclass(frozen=True)
+class _OneForAll:
+    q: NDArray[np.float32]
+
+    def of_true_labels(self, _part: slice) -> NDArray[np.float32]:
+        return self.q[:, None]
+
+    def set_sizes(self, scores: NDArray[np.float32], _part: slice) -> NDArray[np.int64]:
+        return _set_sizes(scores, self.q)
+
+
+@dataclass(frozen=True)
+class _PerNode:
+    q: NDArray[np.float32]
+    group: NDArray[np.intp]
+
+    def of_true_labels(self, part: slice) -> NDArray[np.float32]:
+        return self.q[:, self.group[part]]
+
+    def set_sizes(self, scores: NDArray[np.float32], part: slice) -> NDArray[np.int64]:
+        group = self.group[part]
+        sizes = np.empty((len(self.q), len(group)), dtype=np.int64)
+        for g in np.unique(group):
+            here = np.flatnonzero(group == g)
+            sizes[:, here] = _set_sizes(scores[here], self.q[:, g])
+        return sizes
+
+
+@dataclass(frozen=True)
+class _PerLabel:
+    q: NDArray[np.float32]
+    label: NDArray[np.intp]
+
+    def of_true_labels(self, part: slice) -> NDArray[np.float32]:
+        return self.q[:, self.label[part]]
+
+    def set_sizes(self, scores: NDArray[np.float32], _part: slice) -> NDArray[np.int64]:
+        sizes = np.zeros((len(self.q), len(scores)), dtype=np.int64)
+        for column, q in zip(scores.T, self.q.T, strict=True):
+            sizes += column <= q[:, None]
+        return sizes
+
+
+def _thresholds(
+    q_hats: ArrayLike, labels: ArrayLike, node_group: ArrayLike | None, n: int, C: int
+) -> _OneForAll | _PerNode | _PerLabel:
+    q = check_thresholds("q_hats", q_hats)
+    if node_group is not None:
+        if q.ndim != 2:
+            raise DataError(
+                f"q_hats has shape {q.shape}; with node_group it must be (re-splits, groups)."
+            )
+        return _PerNode(q, check_indices("node_group", node_group, n, q.shape[1]))
+    if q.ndim == 1:
+        return _OneForAll(q)
+    if q.ndim != 2 or q.shape[1] != C:
         raise DataError(
-            f"q_hats[{int(np.argmax(np.isnan(q)))}] is nan; it must be a number or inf."
+            f"q_hats has shape {q.shape}; it must be one threshold per re-split, or (re-splits, "
+            f"{C}) for one per label."
         )
-    return q
+    return _PerLabel(q, check_indices("labels", labels, n, C))

@@ -67,7 +67,7 @@ def side_by_side(servers: Sequence[Server[Result]]) -> Server[list[Result]]:
             if isinstance(query, _Finished):
                 values[i] = query.value
             else:
-                merged |= _prefixed(i, query)
+                merged |= prefixed(i, query)
         asked = [i for i in asked if i not in values]
         if asked:
             replies = yield {"asked": np.array(asked), **merged}
@@ -80,7 +80,7 @@ def answer_each(
     """A client's reply to :func:`side_by_side`: ``clients[i]`` answers talk i."""
     reply: dict[str, NDArray[Any]] = {}
     for i in query["asked"].tolist():
-        reply |= _prefixed(i, clients[i](local_data[i], part(i, query)))
+        reply |= prefixed(i, clients[i](local_data[i], part(i, query)))
     return reply
 
 
@@ -90,7 +90,8 @@ def part(talk: int, message: Message) -> Message:
     return {k.removeprefix(start): array for k, array in message.items() if k.startswith(start)}
 
 
-def _prefixed(talk: int, message: Message) -> Message:
+def prefixed(talk: int, message: Message) -> Message:
+    """One talk's arrays as a message of several talks names them."""
     return {f"{talk}.{name}": array for name, array in message.items()}
 
 

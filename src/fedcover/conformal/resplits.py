@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcover.conformal import tdigest
 from fedcover.conformal.checks import Shares, check_indices, check_scores
+from fedcover.conformal.mondrian import check_group_rule
 from fedcover.conformal.order import exact_rank, mixture_weights
 from fedcover.conformal.quantiles import check_rule, mean_quantile, tdigest_thresholds
 from fedcover.errors import DataError
@@ -31,6 +32,58 @@ def quantile_over_resplits(
     ``shares`` are for the rule ``mixture``, and the same in every re-split; ``None`` means n_k + 1.
     """
     check_rule(rule, shares)
+    scores, owner, mask, K = _checked(true_scores, client, is_calibration, clients)
+    if rule == "exact":
+        return _pooled(scores, mask, alphas, K)
+    if rule == "pooled":
+        return _pooled(scores, mask, alphas, 1)
+    if rule == "mixture":
+        return _mixture(scores, owner, mask, alphas, K, shares)
+    if rule == "average":
+        return _average(scores, owner, mask, alphas, K)
+    return _tdigest(scores, owner, mask, alphas, K)
+
+
+def group_quantiles_over_resplits(
+    rule: str,
+    true_scores: ArrayLike,
+    client: ArrayLike,
+    group: ArrayLike,
+    is_calibration: NDArray[np.bool_],
+    alphas: Sequence[float],
+    *,
+    clients: int | None = None,
+    groups: int | None = None,
+) -> NDArray[np.float32]:
+    """q̂ of every re-split, level and group: shape (R, len(alphas), G).
+
+    As :func:`quantile_over_resplits`, with the ``group`` (n,) of every node: its client, its label,
+    or any other. Bit for bit what :func:`fedcover.conformal.group_thresholds` finds, fall-backs to
+    the pooled q̂ included. ``groups`` is G, the largest plus one unless given.
+    """
+    check_group_rule(rule)
+    scores, owner, mask, K = _checked(true_scores, client, is_calibration, clients)
+    G = int(np.max(group, initial=-1)) + 1 if groups is None else groups
+    member = check_indices("group", group, len(scores), G)
+    pooled = _pooled(scores, mask, alphas, K if rule == "exact" else 1)
+    table = _OrderStatistics(scores, member, mask, G)
+    n = table.counts
+    holders = _holders(owner, member, mask, K, G) if rule == "exact" else np.ones_like(n)
+    q_hats = np.empty((len(mask), len(alphas), G), dtype=np.float32)
+    for a, alpha in enumerate(alphas):
+        # The rank depends on N_g + K_g alone.
+        ranks = _ranks(alpha, n + holders, 0)
+        q_hats[:, a] = np.where(ranks > n, pooled[:, a, None], table.at(ranks))
+    return q_hats
+
+
+def _checked(
+    true_scores: ArrayLike,
+    client: ArrayLike,
+    is_calibration: NDArray[np.bool_],
+    clients: int | None,
+) -> tuple[NDArray[np.float32], NDArray[np.intp], NDArray[np.bool_], int]:
+    """Scores, owners, masks and K, with their shapes checked."""
     scores = check_scores(true_scores)
     if scores.ndim != 1:
         raise DataError(f"true_scores has shape {scores.shape}; it must be one number per node.")
@@ -42,15 +95,24 @@ def quantile_over_resplits(
             f"is_calibration is {mask.dtype} of shape {mask.shape}; "
             f"it must be bool of shape (re-splits, {len(scores)})."
         )
-    if rule == "exact":
-        return _pooled(scores, mask, alphas, K)
-    if rule == "pooled":
-        return _pooled(scores, mask, alphas, 1)
-    if rule == "mixture":
-        return _mixture(scores, owner, mask, alphas, K, shares)
-    if rule == "average":
-        return _average(scores, owner, mask, alphas, K)
-    return _tdigest(scores, owner, mask, alphas, K)
+    return scores, owner, mask, K
+
+
+def _holders(
+    owner: NDArray[np.intp],
+    member: NDArray[np.intp],
+    mask: NDArray[np.bool_],
+    K: int,
+    G: int,
+) -> NDArray[np.int64]:
+    """How many clients have a calibration score of each group: shape (R, G)."""
+    # Of all pairs of a group and a client, few exist where groups are clients.
+    pairs, pair = np.unique(member * K + owner, return_inverse=True)
+    held = np.empty((len(mask), G), dtype=np.int64)
+    for r, row in enumerate(mask):
+        there = np.bincount(pair[row], minlength=len(pairs)) > 0
+        held[r] = np.bincount(pairs[there] // K, minlength=G)
+    return held
 
 
 def _pooled(

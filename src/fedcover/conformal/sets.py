@@ -1,18 +1,36 @@
 """Prediction sets from scores and a threshold: boolean arrays (nodes, labels)."""
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import check_probs, check_scores
+from fedcover.conformal.checks import check_probs, check_scores, check_thresholds
 from fedcover.conformal.scores import aps_det
 from fedcover.errors import DataError
 
 Sets = NDArray[np.bool_]
 
 
-def prediction_sets(scores: ArrayLike, q_hat: float) -> Sets:
-    """Theorem 1's rule: label y is in the set of node i exactly if scores[i, y] ≤ q̂, in float32."""
-    return np.asarray(check_scores(scores) <= _threshold(q_hat))
+def prediction_sets(
+    scores: ArrayLike, q_hat: ArrayLike, per: Literal["node", "label"] | None = None
+) -> Sets:
+    """Theorem 1's rule: label y is in the set of node i exactly if scores[i, y] ≤ q̂, in float32.
+
+    ``q_hat`` is one threshold; with ``per="node"`` one for each node (calibration by client or
+    group), with ``per="label"`` one for each label (calibration by class).
+    """
+    array = check_scores(scores)
+    if per is None:
+        return np.asarray(array <= _threshold(q_hat))
+    thresholds = check_thresholds("q_hat", q_hat)
+    axis = 0 if per == "node" else -1
+    if thresholds.shape != (array.shape[axis],):
+        raise DataError(
+            f"q_hat has shape {thresholds.shape}; it must be ({array.shape[axis]},), "
+            f"one threshold per {per}."
+        )
+    return np.asarray(array <= (thresholds[:, None] if per == "node" else thresholds))
 
 
 def add_top_label(sets: Sets, probs: ArrayLike) -> Sets:
@@ -45,8 +63,13 @@ def crossing_sets(probs: ArrayLike, q_hat: float) -> Sets:
     return result
 
 
-def _threshold(q_hat: float) -> np.float32:
-    threshold = np.float32(q_hat)
+def _threshold(q_hat: ArrayLike) -> np.float32:
+    if np.ndim(q_hat) > 0:
+        raise DataError(
+            f"q_hat has shape {np.shape(q_hat)}; it must be one number, or per must say what each "
+            "of them is for."
+        )
+    threshold = np.float32(q_hat)  # type: ignore[arg-type]
     if np.isnan(threshold):
         raise DataError("q_hat is nan; it must be a number or inf.")
     return threshold

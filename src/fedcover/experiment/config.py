@@ -11,6 +11,7 @@ import numpy as np
 
 from fedcover.conformal.checks import check_shares
 from fedcover.conformal.graph_scores import GRAPH_SCORES
+from fedcover.conformal.mondrian import GROUP_RULES
 from fedcover.conformal.quantiles import RULES
 from fedcover.conformal.scores import SCORES
 from fedcover.errors import UsageError
@@ -26,6 +27,9 @@ from fedcover.privacy.accounting import PROTOTYPES
 
 CLIENTS = 10
 """How many clients the graph is divided among, unless it brings its own."""
+
+CALIBRATIONS = ("pooled", "client", "class", "group")
+"""What has a threshold of its own: nothing, or every client, class or group of nodes."""
 
 TEMPERATURES = ("pooled", "averaged", "none")
 
@@ -51,6 +55,7 @@ class Config:
     scores: tuple[str, ...] = ("lac",)
     quantiles: tuple[str, ...] = ("exact",)
     mixture: tuple[float, ...] | None = None  # clients' shares of test nodes; None: as they are
+    calibrate: str = "pooled"  # one threshold for all, or one for each client, class or group
     alphas: tuple[float, ...] = (0.05, 0.1, 0.2)
     seeds: int = 5
     first_seed: int = 0
@@ -81,6 +86,8 @@ class Config:
         object.__setattr__(self, "methods", _recipes(self.methods))
         _known("scores", self.scores, SCORES | GRAPH_SCORES)
         _known("quantiles", self.quantiles, RULES)
+        _known("calibrate", (self.calibrate,), CALIBRATIONS)
+        _refuse_ungrouped(self)
         _known("partition", (self.partition,), PARTITIONS)
         _known("model", (self.model,), MODELS)
         _known("temperature", (self.temperature,), TEMPERATURES)
@@ -252,6 +259,16 @@ def _mixture(config: Config) -> tuple[float, ...] | None:
     held = tuple(map(float, given))
     # Shares that were normalised before stay: dividing once more would move their last bits.
     return held if abs(sum(held) - 1) <= len(held) * np.finfo(np.float64).eps else shares
+
+
+def _refuse_ungrouped(config: Config) -> None:
+    """Only order statistics are found group by group."""
+    unfit = [rule for rule in config.quantiles if rule not in GROUP_RULES]
+    if config.calibrate != "pooled" and unfit:
+        raise UsageError(
+            f"quantiles has {unfit[0]!r}, which has one threshold for all; with calibrate "
+            f"{config.calibrate!r} it must be one of {', '.join(GROUP_RULES)}."
+        )
 
 
 def _whole(setting: str, value: Any, *, at_least: int) -> None:

@@ -18,6 +18,7 @@ from fedcover import conformal
 from fedcover.conformal.checks import check_shares
 from fedcover.conformal.temperature import MAX_TEMPERATURE
 from fedcover.experiment import temperature
+from fedcover.experiment.calibration import calibration_of
 from fedcover.experiment.config import Config
 from fedcover.experiment.frames import scores_frame, sets_frame
 from fedcover.experiment.graph_scores import Neighbourhoods
@@ -45,6 +46,8 @@ class Evaluation:
     raps: conformal.RapsConstants | None = None
     diffusion: dict[str, conformal.Diffusion] = field(default_factory=dict)  # by graph score
     mixture: Sequence[float] | None = None  # the clients' shares of test nodes, for that rule
+    thresholds: list[dict[str, Any]] = field(default_factory=list)  # where groups have their own
+    announced: list[NDArray[np.float32]] = field(default_factory=list)  # what a client is told
 
 
 def base_score(name: str) -> conformal.Score:
@@ -70,6 +73,7 @@ class Judge:
         self.engine = engine or InProcess()
         if config.mixture is not None:
             check_shares(config.mixture, partition.clients, "mixture")  # before any training
+        self.calibration = calibration_of(config.calibrate, repetition, self.engine)
         self.neighbourhoods = Neighbourhoods(repetition, self.engine)
         self.y = graph.y.numpy()
         self.pool = np.flatnonzero(repetition.roles >= Role.CALIB)
@@ -93,6 +97,9 @@ class Judge:
             "degree": DEGREES,
             "position": POSITIONS,
         }
+        if "group" in graph:
+            self.groups["group"] = graph.group.numpy()[self.pool]
+            self.group_names["group"] = graph.group_names
 
     def evaluate(
         self,
@@ -144,11 +151,15 @@ class Judge:
                 "there are no validation nodes: the last round is kept, T = 1, and RAPS is APS."
             )
         apart = self._apart(self._counts(Role.CALIB) + 1)
-        if "exact" in self.config.quantiles and apart > MIXTURE_SLACK:
+        # Calibrated by client, each has its own promise, however test nodes are spread.
+        weighed = "exact" in self.config.quantiles and self.config.calibrate != "client"
+        if weighed and apart > MIXTURE_SLACK:
+            remedy = "; --quantiles mixture gives one for their mean"
             notes.append(
                 "test nodes are not spread over the clients as calibration nodes are (total "
                 f"variation {apart:.2f}): the guarantee is not for their mean, but for clients "
-                "weighed by their calibration nodes; --quantiles mixture gives one for their mean."
+                "weighed by their calibration nodes"
+                f"{remedy if self.config.calibrate == 'pooled' else ''}."
             )
         if self.config.mixture is not None:
             apart = self._apart(np.array(self.config.mixture))
@@ -206,46 +217,35 @@ class Judge:
     ) -> None:
         config, y = self.config, self.y
         true = scores[np.arange(len(y)), y]
-        calibration = self.repetition.by_client(Role.CALIB, true)
         if not config.empty_sets:
             # The likeliest label always belongs to the set, whatever q̂ is.
             scores[np.arange(len(y)), scores.argmin(axis=1)] = -np.inf
         test = np.flatnonzero(self.repetition.roles == Role.TEST)
         for rule in config.quantiles:
             shares = outcome.mixture if rule == "mixture" else None
-            q_hats = conformal.quantile_over_resplits(
-                rule,
-                true[self.pool],
-                self.client,
-                self.is_calibration,
-                config.alphas,
-                clients=self.repetition.partition.clients,
-                shares=shares,
+            q_hats = self.calibration.over_resplits(
+                rule, true, self.pool, self.is_calibration, config.alphas, shares
             )
             for a, alpha in enumerate(config.alphas):
-                threshold = self.engine.ask(
-                    conformal.server_of(rule, alpha, shares),
-                    conformal.RULES[rule].client,
-                    calibration,
-                    kind="quantile",
-                    on_message=ledger.listener(),
-                )
-                if threshold.note:
-                    outcome.notes.append(f"quantile {rule}: {threshold.note}{self._legend()}")
+                found = self.calibration.thresholds(rule, true, alpha, shares, ledger)
+                if found.note:
+                    legend = self._legend() if config.calibrate == "pooled" else ""
+                    outcome.notes.append(f"quantile {rule}: {found.note}{legend}")
                 judged = conformal.evaluate_resplits(
                     scores[self.pool],
                     y[self.pool],
                     q_hats[:, a],
                     ~self.is_calibration,
                     self.groups,
+                    node_group=self.calibration.node_group(self.pool),
                 )
                 key = {"score": name, "quantile": rule, "alpha": alpha}
                 outcome.results.append(
                     {
                         **key,
-                        "n_calibration": threshold.n_calibration,
+                        "n_calibration": found.n_calibration,
                         "n_test": len(test),
-                        "q_hat": threshold.q_hat,
+                        "q_hat": found.q_hat,
                         "coverage": judged.coverage,
                         "set_size": judged.set_size,
                         "singleton_rate": judged.singleton_rate,
@@ -258,7 +258,9 @@ class Judge:
                     }
                 )
                 outcome.groups += [{**key, **row} for row in self._group_rows(judged)]
-                sets = conformal.prediction_sets(scores[test], threshold.q_hat)
+                outcome.thresholds += [{**key, **row} for row in found.rows]
+                outcome.announced.append(found.announced)
+                sets = self.calibration.sets(scores[test], test, found)
                 outcome.sets.append(sets_frame(self.repetition, test, sets, key))
 
     def _group_rows(self, judged: conformal.ResplitMetrics) -> list[dict[str, Any]]:

@@ -52,6 +52,20 @@ GROUPS: dict[str, Any] = {
     "set_size_sd": pl.Float64,
 }
 
+THRESHOLDS: dict[str, Any] = {
+    "method": pl.String,
+    "score": pl.String,
+    "quantile": pl.String,
+    "alpha": pl.Float64,
+    "seed": pl.Int64,
+    "kind": pl.String,
+    "group": pl.String,
+    "n_calibration": pl.Int64,
+    "clients": pl.Int64,
+    "q_hat": pl.Float64,
+    "fell_back": pl.Boolean,
+}
+
 LEDGER: dict[str, Any] = {
     "method": pl.String,
     "seed": pl.Int64,

@@ -30,9 +30,10 @@ LAST = {"": "shared", "tuned": "tuned"}
 
 def kept(recipe: Recipe, config: Config) -> bool:
     """Whether a predictor can be made of it: not of a simulation, nor of one that is corrected; and
-    only for scores that look at one node at a time."""
+    only for one threshold for all, and scores that look at one node at a time."""
     return (
-        not recipe.method.simulation
+        config.calibrate == "pooled"
+        and not recipe.method.simulation
         and recipe.personal != "corrected"
         and any(name in conformal.SCORES for name in config.scores)
     )

@@ -19,7 +19,16 @@ from torch_geometric.data import Data
 from fedcover import __version__
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
-from fedcover.experiment.frames import GROUPS, KEY, LEDGER, RESULTS, SCORES, frame, ledger_frame
+from fedcover.experiment.frames import (
+    GROUPS,
+    KEY,
+    LEDGER,
+    RESULTS,
+    SCORES,
+    THRESHOLDS,
+    frame,
+    ledger_frame,
+)
 from fedcover.experiment.keeping import kept, predictor_of
 from fedcover.experiment.methods import Progress, Repetition
 from fedcover.experiment.recipes import Recipe, recipe_of
@@ -51,6 +60,7 @@ class Run:
     # The first seed's nodes that the page shows, and each one's probabilities and scores:
     shown: Shown | None = None
     scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORES))
+    thresholds: pl.DataFrame | None = None  # of clients, classes or groups that have their own
     predictors: Sequence[Predictor] = ()  # the first seed's, one a method that can be kept
 
     def save(self, folder: str | Path) -> Path:
@@ -73,6 +83,7 @@ class Run:
             sets=self.sets,
             ledger=self.ledger,
             info=self.info,
+            thresholds=self.thresholds,
             drawing=drawing,
             finish=finish,
         )
@@ -112,7 +123,7 @@ def run(
         for done, (judge, outcome) in enumerate(zip(judges, trainer.outcomes(recipe), strict=True)):
             report(f"calibrate {name}", done, config.seeds)
             evaluation = judge.evaluate(outcome.logits, outcome.ledger, outcome.prepared.parts)
-            _announce(outcome, evaluation)
+            _announce(outcome, evaluation, config.calibrate)
             book.enter(recipe, judge.repetition, outcome, evaluation)
             if done == 0 and kept(recipe, config):
                 card = _card(graph, judge, evaluation, spending if recipe.base == "gen" else None)
@@ -125,6 +136,7 @@ def run(
             "name": graph.name,
             **asdict(describe(graph)),
             "label_names": list(graph.label_names),
+            **({"group_names": list(graph.group_names)} if "group" in graph else {}),
         },
         "config": asdict(config),
         "seeds": list(config.seed_range),
@@ -140,7 +152,8 @@ def run(
     sets = pl.concat(book.sets).select(*KEY, pl.exclude(KEY))
     results, groups = frame(book.results, RESULTS), frame(book.groups, GROUPS)
     ledger, scores = pl.concat(book.ledgers), pl.concat(book.scores)
-    return Run(config, results, groups, sets, ledger, info, seen, scores, predictors)
+    own = None if config.calibrate == "pooled" else frame(book.thresholds, THRESHOLDS)
+    return Run(config, results, groups, sets, ledger, info, seen, scores, own, predictors)
 
 
 def _card(
@@ -168,13 +181,14 @@ def settled(config: Config, graph: Data) -> Config:
     return replace(config, unit_features=bag_of_words(feature_matrix(graph)))
 
 
-def _announce(outcome: Outcome, evaluation: Evaluation) -> None:
+def _announce(outcome: Outcome, evaluation: Evaluation, calibrate: str) -> None:
     """The server's conclusions, which clients need to make their sets (design, section 5)."""
     ledger, clients = outcome.ledger, len(outcome.prepared.parts)
     if evaluation.raps:
         ledger.announce("chosen raps constants", np.array(evaluation.raps, np.float64), clients)
-    q_hats = np.array([row["q_hat"] for row in evaluation.results], np.float32)
-    ledger.announce("thresholds", q_hats, clients)
+    # By client, each is told its own threshold alone.
+    told = [q_hats[:1] if calibrate == "client" else q_hats for q_hats in evaluation.announced]
+    ledger.announce("thresholds", np.concatenate(told), clients)
 
 
 def _afforded(repetitions: Sequence[Repetition], config: Config) -> Spending | None:
@@ -199,6 +213,7 @@ class _Book:
         self._model = config.model
         self.results: list[dict[str, Any]] = []
         self.groups: list[dict[str, Any]] = []
+        self.thresholds: list[dict[str, Any]] = []
         self.sets: list[pl.DataFrame] = []
         self.scores: list[pl.DataFrame] = []
         self.ledgers = [pl.DataFrame(schema=LEDGER)]
@@ -223,6 +238,7 @@ class _Book:
         }
         self.results += [{**self._common, **own, **seen, **row} for row in evaluation.results]
         self.groups += [{**own, **row} for row in evaluation.groups]
+        self.thresholds += [{**own, **row} for row in evaluation.thresholds]
         named = pl.lit(method).alias("method")
         self.sets += [f.select(named, pl.all()) for f in evaluation.sets]
         self.scores += [f.select(named, pl.all()) for f in evaluation.scores]

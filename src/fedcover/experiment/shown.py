@@ -61,6 +61,9 @@ class Shown:
             },
             schema_overrides={"client": pl.String, "role": pl.String, "label": pl.String},
         )
+        if "group" in graph:
+            named = np.array(graph.group_names, dtype=object)[graph.group.numpy()[nodes]]
+            node_frame = node_frame.with_columns(pl.Series("group", named.tolist(), pl.String))
         edge_frame = pl.DataFrame(
             {
                 "source": ids.gather(edges[0][drawn]),

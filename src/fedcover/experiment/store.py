@@ -21,6 +21,7 @@ DRAWING = ("nodes", "edges", "scores")  # tables of the first seed, for the page
 FILES = (
     "results.csv",
     "groups.csv",
+    "thresholds.csv",  # where clients, classes or groups have their own
     "sets.parquet",
     "ledger.parquet",
     "ledger.jsonl",  # of a federation over a network
@@ -93,14 +94,16 @@ def write_run(
     sets: pl.DataFrame,
     ledger: pl.DataFrame,
     info: dict[str, Any],
+    thresholds: pl.DataFrame | None = None,
     drawing: Mapping[str, pl.DataFrame] | None = None,
     finish: Callable[[Path], object] | None = None,
     copies: Mapping[str, Path] | None = None,
 ) -> Path:
     """Write all files beside the folder, then put them in its place.
 
-    ``drawing`` holds the tables named in ``DRAWING``; ``finish`` is called with the folder when all
-    tables are in it, to write what is made of them. ``copies`` are further files, by name.
+    ``thresholds`` are those of groups, where they have their own. ``drawing`` holds the tables
+    named in ``DRAWING``; ``finish`` is called with the folder when all tables are in it, to write
+    what is made of them. ``copies`` are further files, by name.
 
     An earlier run is moved out of the way, not deleted, until the new one stands: whatever goes
     wrong, or whenever the user interrupts, one of the two is there whole.
@@ -116,6 +119,8 @@ def write_run(
         fresh.mkdir()
         results.write_csv(fresh / "results.csv")
         groups.write_csv(fresh / "groups.csv")
+        if thresholds is not None:
+            thresholds.write_csv(fresh / "thresholds.csv")
         sets.write_parquet(fresh / "sets.parquet")
         ledger.write_parquet(fresh / "ledger.parquet")
         for name, table in (drawing or {}).items():

@@ -81,17 +81,18 @@ def closed_share(results: pl.DataFrame) -> pl.DataFrame:
 
 
 def band_of(
-    row: Mapping[str, Any], n_calibration: float, clients: int
+    row: Mapping[str, Any], n_calibration: float, clients: int, calibrate: str = "pooled"
 ) -> tuple[float | None, float | None]:
     """Where the theorem puts a cell's mean coverage; None: no promise, or no upper end.
 
     Scores that tie have no upper end (design, rule 5.6). The rule ``mixture`` has one, but it needs
-    each client's numbers, which tables of results do not hold.
+    each client's numbers, which tables of results do not hold; so has calibration by group.
     """
     if not RULES[row["quantile"]].guarantee:
         return None, None
     low, high = coverage_band(row["alpha"], round(n_calibration), clients)
     open_ended = base_score(row["score"]).ties or row["quantile"] == "mixture"
+    open_ended = open_ended or calibrate != "pooled"
     return low, None if open_ended else high
 
 

@@ -36,6 +36,8 @@ def assemble(
     client: NDArray[np.integer] | None = None,
     client_names: Sequence[str] | None = None,
     split: NDArray[np.integer] | None = None,
+    group: NDArray[np.integer] | None = None,
+    group_names: Sequence[str] | None = None,
 ) -> Data:
     """Make the graph that :func:`fedcover.load` returns; ``edges`` (2, m) may be in any order."""
     graph = Data(
@@ -51,6 +53,9 @@ def assemble(
         graph.client_names = [str(client_name) for client_name in client_names or ()]
     if split is not None:
         graph.split = torch.from_numpy(np.asarray(split, dtype=np.int8))
+    if group is not None:
+        graph.group = torch.from_numpy(np.asarray(group, dtype=np.int64))
+        graph.group_names = [str(group_name) for group_name in group_names or ()]
     return graph
 
 
@@ -93,6 +98,8 @@ def induced(graph: Data, keep: NDArray[np.bool_]) -> Data:
         client=graph.client.numpy()[keep] if "client" in graph else None,
         client_names=graph.client_names if "client" in graph else None,
         split=graph.split.numpy()[keep] if "split" in graph else None,
+        group=graph.group.numpy()[keep] if "group" in graph else None,
+        group_names=graph.group_names if "group" in graph else None,
     )
 
 

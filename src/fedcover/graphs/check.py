@@ -20,11 +20,11 @@ def check_graph(graph: Data) -> Data:
     """Return a graph that every later step may rely on, or say in one sentence what is wrong.
 
     Takes any PyG ``Data`` with ``x`` (n, features; finite floats), ``edge_index`` (2, m) and
-    ``y`` (n,) of labels numbered from 0, at least two of them; ``client`` and ``split`` (n,) are
-    optional. A graph that has the shape of :func:`fedcover.load` comes back as it is, after
-    checks linear in its size. Any other is rebuilt: edges in both directions, sorted, without
-    self-loops; the missing name is "graph", and missing names of labels, nodes and clients are
-    their numbers. Masks and other columns are then left behind.
+    ``y`` (n,) of labels numbered from 0, at least two of them; ``client``, ``split`` and ``group``
+    (n,) are optional. A graph that has the shape of :func:`fedcover.load` comes back as it is,
+    after checks linear in its size. Any other is rebuilt: edges in both directions, sorted, without
+    self-loops; the missing name is "graph", and missing names of labels, nodes, clients and
+    groups are their numbers. Masks and other columns are then left behind.
     """
     if not isinstance(graph, Data):
         raise UsageError(
@@ -43,10 +43,13 @@ def check_graph(graph: Data) -> Data:
         client, client_names = _numbered(graph, "client", "client_names", n)
     if "split" in graph:
         split = _integers(graph, "split", (n,))
+    group, group_names = None, None
+    if "group" in graph:
+        group, group_names = _numbered(graph, "group", "group_names", n)
     edges = _edges(graph, n)
 
-    marked = all(mark in graph for mark in _MARKS) and ("client" in graph) == (
-        "client_names" in graph
+    marked = all(mark in graph for mark in _MARKS) and all(
+        (key in graph) == (f"{key}_names" in graph) for key in ("client", "group")
     )
     if marked and _is_plain(graph, x) and _is_undirected(edges, n):
         return graph
@@ -60,6 +63,8 @@ def check_graph(graph: Data) -> Data:
         client=client,
         client_names=client_names,
         split=split,
+        group=group,
+        group_names=group_names,
     )
 
 
@@ -153,7 +158,7 @@ def _edges(graph: Data, n: int) -> NDArray[np.int64]:
 def _is_plain(graph: Data, x: torch.Tensor) -> bool:
     """Whether the tensors have the types, layouts and places that :func:`assemble` gives."""
     kept = graph.x
-    integers = [graph[key] for key in ("edge_index", "y", "client") if key in graph]
+    integers = [graph[key] for key in ("edge_index", "y", "client", "group") if key in graph]
     return (
         not kept.requires_grad
         and all(tensor.device.type == "cpu" for tensor in (kept, *integers))

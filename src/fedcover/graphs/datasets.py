@@ -23,6 +23,8 @@ def load(
     name_or_path: str | Path,
     data: str | Path | None = None,
     largest_component: bool | None = None,
+    *,
+    group: str | None = None,
 ) -> Data:
     """Load a graph: a known name, an ``.npz`` file, or a folder with ``nodes`` and ``edges``.
 
@@ -34,11 +36,15 @@ def load(
     then in the user's cache, and are else downloaded there; Cora is always the embedded copy
     (the same graph as Planetoid's, in another order of nodes). ``largest_component`` keeps only
     that; by default it is done for named graphs, as in the paper, and not for own ones.
+    ``group`` names a column of an own graph's ``nodes`` that becomes ``group`` and ``group_names``
+    in place of a feature, for calibration by group.
     """
     if isinstance(name_or_path, str) and name_or_path.lower() in DATASETS:
+        if group is not None:
+            raise _no_columns(name_or_path, group)
         graph, named = _named(DATASETS[name_or_path.lower()], data), True
     else:
-        graph, named = _own(Path(name_or_path)), False
+        graph, named = _own(Path(name_or_path), group), False
     keep_largest = named if largest_component is None else largest_component
     return _largest_component(graph) if keep_largest else graph
 
@@ -84,14 +90,23 @@ def _named(dataset: Dataset, data: str | Path | None) -> Data:
     return graph
 
 
-def _own(path: Path) -> Data:
+def _own(path: Path, group: str | None) -> Data:
     if path.is_dir():
-        return read_sites(path) if site_folders(path) else read_folder(path)
+        read = read_sites if site_folders(path) else read_folder
+        return read(path, group=group)
     if path.suffix == ".npz" and path.is_file():
+        if group is not None:
+            raise _no_columns(path, group)
         return read_npz(path)
     if path.exists():
         raise DataError(f"{path} is neither an .npz file nor a folder with nodes and edges.")
     raise DataError(f"{path} is neither a path that exists nor a known name; {_suggestion(path)}.")
+
+
+def _no_columns(graph: str | Path, group: str) -> UsageError:
+    return UsageError(
+        f"group is {group!r}, but {graph} has no columns; only a folder with a table of nodes does."
+    )
 
 
 def _suggestion(name: str | Path) -> str:

@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.errors import DataError
+from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.labels import encode
 from fedcover.graphs.schema import Schema, Type
@@ -25,15 +25,20 @@ NODE_COLUMNS = ("id", "label", "client", "split")
 """The columns of ``nodes`` that are not features."""
 
 
-def read_folder(path: str | Path, schema: Schema | None = None) -> Data:
+def read_folder(
+    path: str | Path, schema: Schema | None = None, *, group: str | None = None
+) -> Data:
     """Read and validate a graph; an error names the file, the line or row, and the column.
+
+    ``group`` names a column of ``nodes`` that is no feature but says which group a node is of, for
+    calibration by group.
 
     With a schema it is one party's part of a graph: it must have these features, and labels are
     numbered as the schema has them, of which a party may have few.
     """
     path = Path(path)
-    nodes = Table(_file(path, "nodes"), needed=("id", "label"), text=NODE_COLUMNS)
-    features = _features(nodes)
+    nodes = _nodes(path, group)
+    features = _features(nodes, group)
     ids = nodes.text("id")
     _refuse_repeated(nodes, ids)
     labels = nodes.text("label")
@@ -52,6 +57,9 @@ def read_folder(path: str | Path, schema: Schema | None = None) -> Data:
         client, client_names = encode(nodes.text("client"))
     if "split" in nodes.frame.columns:
         split = _split(nodes)
+    member, group_names = None, None
+    if group is not None:
+        member, group_names = encode(nodes.text(group))
     return assemble(
         x,
         _edges(path, ids),
@@ -62,13 +70,15 @@ def read_folder(path: str | Path, schema: Schema | None = None) -> Data:
         client=client,
         client_names=client_names,
         split=split,
+        group=member,
+        group_names=group_names,
     )
 
 
-def read_schema_of(path: Path) -> Schema:
-    """The schema that a party's own nodes have."""
-    nodes = Table(_file(path, "nodes"), needed=("id", "label"), text=NODE_COLUMNS)
-    names = _features(nodes)
+def read_schema_of(path: Path, *, group: str | None = None) -> Schema:
+    """The schema that a party's own nodes have; the column ``group`` is no part of it."""
+    nodes = _nodes(path, group)
+    names = _features(nodes, group)
     _, labels = encode(nodes.text("label"))
     return _schema(names, nodes.numbers(names), labels)
 
@@ -88,10 +98,20 @@ def _file(folder: Path, stem: str) -> Path:
     return found[0]
 
 
-def _features(nodes: Table) -> list[str]:
+def _nodes(folder: Path, group: str | None) -> Table:
+    if group in ("id", "label", "split"):
+        raise UsageError(
+            f"group is {group!r}, which says something else about a node; it must be another "
+            "column of nodes."
+        )
+    own = () if group is None else (group,)
+    return Table(_file(folder, "nodes"), needed=("id", "label", *own), text=(*NODE_COLUMNS, *own))
+
+
+def _features(nodes: Table, group: str | None = None) -> list[str]:
     if nodes.frame.is_empty():
         nodes.refuse("has no nodes")
-    features = [name for name in nodes.frame.columns if name not in NODE_COLUMNS]
+    features = [name for name in nodes.frame.columns if name not in (*NODE_COLUMNS, group)]
     if not features:
         nodes.refuse("has no feature column; every column but id, label, client, split is one")
     return features

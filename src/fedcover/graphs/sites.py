@@ -39,15 +39,15 @@ def _holds_nodes(folder: Path) -> bool:
     return any((folder / f"nodes.{kind}").exists() for kind in ("csv", "parquet"))
 
 
-def read_sites(path: Path) -> Data:
+def read_sites(path: Path, *, group: str | None = None) -> Data:
     """The graph that the parties hold together, each a client called as its folder.
 
     Without a schema file, the first party's features and the labels of all are agreed.
     """
     folders = site_folders(path)
     agreed = path / SCHEMA_FILE
-    schema = read_schema(agreed) if agreed.exists() else common_schema(folders)
-    parts = [read_folder(folder, schema) for folder in folders]
+    schema = read_schema(agreed) if agreed.exists() else common_schema(folders, group=group)
+    parts = [read_folder(folder, schema, group=group) for folder in folders]
     named = list(zip(folders, parts, strict=True))
     without = [folder for folder, part in named if "split" not in part]
     if 0 < len(without) < len(parts):
@@ -55,6 +55,10 @@ def read_sites(path: Path) -> Data:
     sizes = [int(part.num_nodes) for part in parts]
     starts = np.cumsum([0, *sizes[:-1]])
     edges = [part.edge_index.numpy() + start for part, start in zip(parts, starts, strict=True)]
+    member, group_names = None, None
+    if group is not None:
+        spelt = [np.array(part.group_names, dtype=object)[part.group.numpy()] for part in parts]
+        member, group_names = encode(np.concatenate(spelt).tolist())
     return assemble(
         sparse.vstack([sparse.csr_array(feature_matrix(part)) for part in parts], format="csr"),
         np.concatenate(edges, axis=1),
@@ -65,12 +69,14 @@ def read_sites(path: Path) -> Data:
         client=np.repeat(np.arange(len(parts)), sizes),
         client_names=[folder.name for folder in folders],
         split=None if without else np.concatenate([part.split.numpy() for part in parts]),
+        group=member,
+        group_names=group_names,
     )
 
 
-def common_schema(folders: Sequence[Path]) -> Schema:
+def common_schema(folders: Sequence[Path], *, group: str | None = None) -> Schema:
     """The first party's features, as loose as any party has them, and the labels of all."""
-    own = [read_schema_of(folder) for folder in folders]
+    own = [read_schema_of(folder, group=group) for folder in folders]
     _, labels = encode(sorted({label for schema in own for label in schema.labels}))
     numbers = {name for schema in own for name, kind in schema.features if kind == "number"}
     types: list[Type] = ["number" if name in numbers else "binary" for name in own[0].names]

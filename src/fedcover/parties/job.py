@@ -55,6 +55,10 @@ class Job:
             raise UsageError(f"seeds is {self.config.seeds}; a federation runs one, first_seed.")
         if "mixture" in self.config.quantiles:
             raise UsageError("quantiles has 'mixture', which a federation over a network lacks.")
+        if self.config.calibrate != "pooled":
+            raise UsageError(
+                f"calibrate is {self.config.calibrate!r}; a federation over a network knows pooled."
+            )
         for name in ("sites", "least"):
             value = getattr(self, name)
             if value < 1:

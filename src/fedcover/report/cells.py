@@ -20,7 +20,7 @@ from fedcover.experiment.summary import CELL, STANDARD_ERRORS, band_of, summaris
 SETTING = ("preset", "variant", "dataset", "clients")
 VIEW = (*SETTING, "score", "quantile", "alpha")
 MARKS = ("central", "restored")  # what no party of a federation has: marks, not options
-KINDS = ("client", "class", "position", "degree", "size")
+KINDS = ("client", "class", "group", "position", "degree", "size")
 MOST_CLIENTS = 60  # rows of a chart; of more clients, the worst are kept
 
 Cell = dict[str, Any]
@@ -43,11 +43,13 @@ def status(cell: Mapping[str, Any]) -> str:
     return "inside"
 
 
-def cells(rows: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> list[Cell]:
+def cells(
+    rows: pl.DataFrame, groups: pl.DataFrame, resplits: int, calibrate: str = "pooled"
+) -> list[Cell]:
     """All cells, in the order of the rows.
 
     ``rows`` are those of ``results.csv`` with the columns of ``SETTING`` and ``coverage_sd``;
-    ``groups`` those of ``groups.csv`` with the columns of ``SETTING``.
+    ``groups`` those of ``groups.csv`` with the columns of ``SETTING``; ``calibrate`` is the run's.
     """
     key = [*SETTING, *CELL]
     groups = groups.with_columns(pl.col("coverage", "set_size").fill_nan(None))
@@ -73,7 +75,8 @@ def cells(rows: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> list[Cell]
         joined = table.join(means, on=CELL, maintain_order="left")
         for row in joined.iter_rows(named=True):
             cell: Cell = {**dict(zip(SETTING, setting, strict=True)), **row}
-            cell["low"], cell["high"] = band_of(cell, cell["n_calibration"], cell["clients"])
+            size = cell["n_calibration"], cell["clients"]
+            cell["low"], cell["high"] = band_of(cell, *size, calibrate)
             cell["status"] = status(cell)
             cell["option"] = is_option(cell["method"])
             named_key = tuple(cell[name] for name in key)

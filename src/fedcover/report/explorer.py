@@ -20,6 +20,8 @@ SHARES = 10_000  # steps of a probability
 STEPS = 100_000  # steps of a score
 MOST_NUMBERS = 600_000  # probabilities and scores on a page: about 3 MB
 
+_KEY = ["method", "score", "quantile", "alpha"]
+
 ABSENT = (
     "This run folder holds no nodes.parquet, edges.parquet and scores.parquet: an earlier version "
     "of fedcover wrote it. Run it again to see the cut graph and single nodes."
@@ -42,6 +44,7 @@ def explorer(stored: Stored, labels: list[str]) -> dict[str, Any] | None:
         "ids": nodes["node"].to_list(),
         "client": _codes(nodes["client"], clients),
         "role": _codes(nodes["role"], roles),
+        **({"group": nodes["group"].to_list()} if "group" in nodes.columns else {}),
         "label": _codes(nodes["label"], labels),
         "boundary": nodes["boundary"].cast(pl.Int8).to_list(),
         "degree": nodes["degree"].to_list(),
@@ -51,14 +54,14 @@ def explorer(stored: Stored, labels: list[str]) -> dict[str, Any] | None:
         "source": [index[node] for node in edges["source"]],
         "target": [index[node] for node in edges["target"]],
         "cut": edges["cut"].cast(pl.Int8).to_list(),
-        **_scored(stored.scores, stored.sets, stored.results, index, labels),
+        **_scored(stored.scores, stored.sets, _first_thresholds(stored, labels), index, labels),
     }
 
 
 def _scored(
     scores: pl.DataFrame,
     sets: pl.DataFrame,
-    results: pl.DataFrame,
+    thresholds: dict[str, Any],
     index: dict[str, int],
     labels: list[str],
 ) -> dict[str, Any]:
@@ -79,18 +82,12 @@ def _scored(
     patterns: dict[tuple[int, ...], int] = {}
     code = {name: i for i, name in enumerate(labels)}
     which: dict[str, list[int]] = {}
-    key = ["method", "score", "quantile", "alpha"]
-    for cell, table in sets.partition_by(key, as_dict=True, maintain_order=True).items():
+    for cell, table in sets.partition_by(_KEY, as_dict=True, maintain_order=True).items():
         own = chosen.join(table, on="node", maintain_order="left")
         which[view_key(cell)] = [
             patterns.setdefault(tuple(code[name] for name in spelt or ()), len(patterns))
             for spelt in own["set"].to_list()
         ]
-    first = results.filter(pl.col("seed") == results["seed"][0])
-    thresholds = {
-        view_key(row[:-1]): round(row[-1], 6) if np.isfinite(row[-1]) else None
-        for row in first.select(*key, "q_hat").iter_rows()
-    }
     return {
         "explained": [index[node] for node in explained],
         "probs": probs,
@@ -99,6 +96,26 @@ def _scored(
         "patterns": [list(pattern) for pattern in patterns],
         "thresholds": thresholds,
     }
+
+
+def _first_thresholds(stored: Stored, labels: list[str]) -> dict[str, Any]:
+    """By cell: one threshold, a list in the order of the labels, or those of the groups by name."""
+    seed = stored.results["seed"][0]
+    if stored.thresholds is None:
+        first = stored.results.filter(pl.col("seed") == seed)
+        return {view_key(row[:-1]): _short(row[-1]) for row in first.select(*_KEY, "q_hat").rows()}
+    first = stored.thresholds.filter(pl.col("seed") == seed)
+    found: dict[str, Any] = {}
+    for cell, table in first.partition_by(_KEY, as_dict=True, maintain_order=True).items():
+        own = {group: _short(q_hat) for group, q_hat in table.select("group", "q_hat").rows()}
+        by_label = table["kind"][0] == "class"
+        found[view_key(cell)] = [own[label] for label in labels] if by_label else own
+    return found
+
+
+def _short(q_hat: float) -> float | None:
+    """None where it is infinite."""
+    return round(q_hat, 6) if np.isfinite(q_hat) else None
 
 
 def _matrix(column: pl.Series) -> NDArray[np.float32]:

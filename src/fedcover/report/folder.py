@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from fedcover.errors import DataError
-from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, SCORES
+from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, SCORES, THRESHOLDS
 from fedcover.experiment.store import DRAWING, MARK, holds_run
 
 NODES: dict[str, Any] = {
@@ -24,6 +24,7 @@ NODES: dict[str, Any] = {
     "x": pl.Float32,
     "y": pl.Float32,
 }
+GROUP: dict[str, Any] = {"group": pl.String}  # of a graph whose nodes are in groups
 EDGES: dict[str, Any] = {"source": pl.String, "target": pl.String, "cut": pl.Boolean}
 
 
@@ -39,6 +40,7 @@ class Stored:
     nodes: pl.DataFrame | None
     edges: pl.DataFrame | None
     scores: pl.DataFrame | None
+    thresholds: pl.DataFrame | None = None  # where clients, classes or groups have their own
 
 
 def read_folder(folder: Path) -> Stored:
@@ -60,12 +62,14 @@ def read_folder(folder: Path) -> Stored:
     ledger = _optional(folder / "ledger.parquet", LEDGER)
     nodes = edges = scores = sets = None
     if all((folder / f"{name}.parquet").exists() for name in DRAWING):
+        grouped = NODES | GROUP if info.get("graph", {}).get("group_names") else NODES
         nodes, edges, scores = (
             _table(folder / f"{name}.parquet", schema)
-            for name, schema in zip(DRAWING, (NODES, EDGES, SCORES), strict=True)
+            for name, schema in zip(DRAWING, (grouped, EDGES, SCORES), strict=True)
         )
         sets = _sets(folder / "sets.parquet", int(results["seed"][0]), nodes["node"])
-    return Stored(info, results, groups, ledger, sets, nodes, edges, scores)
+    thresholds = _optional(folder / "thresholds.csv", THRESHOLDS)
+    return Stored(info, results, groups, ledger, sets, nodes, edges, scores, thresholds)
 
 
 def _sets(path: Path, seed: int, shown: pl.Series) -> pl.DataFrame:

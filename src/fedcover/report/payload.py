@@ -74,6 +74,7 @@ def run_payload(stored: Stored) -> dict[str, Any]:
         rows.with_columns(setting[:2]),
         stored.groups.with_columns(setting),
         int(info.get("config", {}).get("resplits", 100)),
+        _calibrate(info),
     )
     labels = _labels(stored)
     return {
@@ -82,6 +83,7 @@ def run_payload(stored: Stored) -> dict[str, Any]:
         **_tables(found),
         "verdicts": {view_key(key): run_cards(own, found) for key, own in views(found).items()},
         "explorer": explorer(stored, labels),
+        "calibrate": _calibrate(info),
         "absent": ABSENT,
         "traffic": traffic(stored.ledger),
         "partition": stored.results["partition"][0],
@@ -175,6 +177,10 @@ def _worst(cell: Cell) -> list[Any] | None:
     if worst is None:
         return None
     return [worst["group"], worst["seed"], worst["n_test"], worst["coverage"]]
+
+
+def _calibrate(info: dict[str, Any]) -> str:
+    return str(info.get("config", {}).get("calibrate", "pooled"))
 
 
 def _labels(stored: Stored) -> list[str]:

@@ -171,6 +171,7 @@ function distribution() {
 const KINDS = [
   ["client", "client", "Each client", "One row for each client"],
   ["class", "class", "Each class", "Test nodes by their true label"],
+  ["group", "group", "Each group", "Test nodes by the column that groups them"],
   ["position", "place", "Boundary and interior", "Nodes that lost an edge to the cut, and nodes that lost none"],
   ["degree", "neighbours", "Neighbours", "Test nodes by the number of neighbours at their client"],
 ];
@@ -224,8 +225,10 @@ function dotPlot(cell, kind, held, value, target) {
 }
 
 function groups() {
-  const cell = chosenCell();
-  document.getElementById("groups-for").textContent = `The method ${cell.method} at level ${cell.level}. The promise is for all test nodes together; here is how it is shared out.`;
+  const cell = chosenCell(), by = data.calibrate ?? "pooled";
+  const promised = by === "pooled" ? "The promise is for all test nodes together; here is how it is shared out."
+    : `Calibrated by ${by}: the promise is for each ${by} that has enough calibration nodes; a note names those that do not.`;
+  document.getElementById("groups-for").textContent = `The method ${cell.method} at level ${cell.level}. ${promised}`;
   const found = [];
   for (const [kind, heading, title, note] of KINDS) {
     const held = groupRows(cell, kind);

@@ -84,13 +84,17 @@ function setOf(row, node, truth) {
   const members = nodeSet(row), C = data.labels.length;
   const probs = shownNodes.probs[state.method].slice(row * C, (row + 1) * C).map((p) => p / 1e4);
   const scores = shownNodes.scores[`${state.method}|${state.score}`].slice(row * C, (row + 1) * C);
-  const q = shownNodes.thresholds[cellKey()];
+  const held = shownNodes.thresholds[cellKey()], ofLabel = Array.isArray(held);
+  const named = { client: () => shownNodes.clients[shownNodes.client[node]], group: () => shownNodes.group[node] }[data.calibrate];
+  const q = ofLabel ? null : named ? held[named()] : held;
+  const qOf = (label) => (ofLabel ? held[label] : q);
   const ranked = d3.sort(d3.range(C), (label) => -probs[label]);
   const reason = (label) => {
     if (members.includes(label) && scores[label] === null) return "in, as the likeliest label always is";
-    if (q === null) return "in, since q̂ is infinite";
-    const score = scores[label] / 1e5, digits = Math.abs(score - q) < 0.005 ? 5 : 2;
-    const [left, right] = [score.toFixed(digits), q.toFixed(digits)];
+    const own = qOf(label);
+    if (own === null) return "in, since q̂ is infinite";
+    const score = scores[label] / 1e5, digits = Math.abs(score - own) < 0.005 ? 5 : 2;
+    const [left, right] = [score.toFixed(digits), own.toFixed(digits)];
     if (members.includes(label)) return `in, since ${left} ≤ ${right}`;
     return left === right ? `out, just above ${right}` : `out, since ${left} > ${right}`;
   };
@@ -103,23 +107,23 @@ function setOf(row, node, truth) {
   return h("div", {},
     h("ul", { class: "chips", "aria-label": "The set", "data-set": JSON.stringify(listed(members)) },
       members.length ? members.map((label) => h("li", { class: label === truth ? "true" : null }, data.labels[label])) : h("li", { class: "none" }, "the empty set")),
-    h("p", { class: "why" }, why(members, probs, scores, q, ranked, node, truth)),
+    h("p", { class: "why" }, why(members, probs, scores, qOf, ranked, node, truth)),
     scroller("Table: labels, probabilities and scores", h("table", { class: "probs" },
-      h("thead", {}, h("tr", {}, ["Label", "Probability", "", "Score", `Threshold q̂ = ${q === null ? "∞" : q.toFixed(3)}`].map((text, i) => h("th", { scope: "col", class: i === 3 ? "n" : null }, text)))),
+      h("thead", {}, h("tr", {}, ["Label", "Probability", "", "Score", ofLabel ? "Threshold q̂ of the label" : `Threshold q̂ = ${q === null ? "∞" : q.toFixed(3)}`].map((text, i) => h("th", { scope: "col", class: i === 3 ? "n" : null }, text)))),
       body)));
 }
 
-function why(members, probs, scores, q, ranked, node, truth) {
+function why(members, probs, scores, qOf, ranked, node, truth) {
   const size = members.length, top = ranked[0], C = data.labels.length;
   const first = `${data.labels[top]} has ${percent(probs[top])} of the probability`;
   const parts = [];
-  if (q === null) parts.push("Too few calibration nodes for this level: the threshold is infinite, and every set holds all labels.");
+  if (ranked.every((label) => qOf(label) === null)) parts.push("Too few calibration nodes for this level: the threshold is infinite, and every set holds all labels.");
   else if (size === 0) parts.push(`The set is empty: even the likeliest label scores above the threshold (${first}). At this level some sets may miss, and the doubtful nodes are those that do.`);
   else if (size === 1) parts.push(`One label fits: ${first}, and no other label scores at or below the threshold.`);
   else if (size === C) parts.push(`All labels fit: the model is at a loss (${first}).`);
   else parts.push(`${size} labels score at or below the threshold, since the model ${probs[top] < 0.5 ? "is undecided" : "leaves room for doubt"}: ${first}, ${data.labels[ranked[1]]} ${percent(probs[ranked[1]])}.`);
   if (members.includes(truth)) parts.push("The true label is in the set.");
-  else if (scores[truth] !== null) parts.push(`The true label, ${data.labels[truth]}, is not in it: its score is ${number(scores[truth] / 1e5 - q, 3)} above the threshold.`);
+  else if (scores[truth] !== null) parts.push(`The true label, ${data.labels[truth]}, is not in it: its score is ${number(scores[truth] / 1e5 - qOf(truth), 3)} above the threshold.`);
   const lost = shownNodes.lost[node], degree = shownNodes.degree[node];
   if (lost) parts.push(`The cut took ${lost} of its ${count(degree, "neighbour")}, so the model knows less about it.`);
   const kept = near[node].filter((other) => !other.lost);
