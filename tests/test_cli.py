@@ -550,7 +550,7 @@ BAD_DATA = {
     "misspelt name": (None, "run coar", "did you mean 'cora'? The known names are cora, citeseer"),
     "name too long": (None, f"run {'a' * 300}", "File name too long."),
     "not a graph file": (None, "run a_file", "a_file is neither an .npz file nor a folder"),
-    "empty folder": (None, "run a_folder", "a_folder has neither nodes.csv nor nodes.parquet."),
+    "empty folder": (None, "run a_folder", "a_folder has neither nodes.csv nor nodes.parquet,"),
     "not an npz": (
         lambda here: (here / "bad.npz").write_text("no npz"),
         "run bad.npz",

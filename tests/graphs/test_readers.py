@@ -157,7 +157,10 @@ BAD_CSV = {
     "nodes empty": (("", EDGES), "nodes.csv is empty, but its first line must name the columns."),
     "edges empty": ((NODES, ""), "edges.csv is empty, but its first line must name the columns."),
     "no nodes": (("id,label,a\n", EDGES), "nodes.csv has no nodes."),
-    "no id": ((NODES.replace("id", "Id_"), EDGES), "nodes.csv has no column 'id'; it has Id_, label"),
+    "no id": (
+        (NODES.replace("id", "Id_"), EDGES),
+        "nodes.csv has no column 'id'; it has Id_, label",
+    ),
     "no label": ((NODES.replace("label", "kind"), EDGES), "nodes.csv has no column 'label'"),
     "no source": ((NODES, EDGES.replace("source", "start")), "edges.csv has no column 'source'"),
     "no target": ((NODES, "source\nu\n"), "edges.csv has no column 'target'"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover.graphs.assemble import feature_matrix, with_features
@@ -39,7 +38,7 @@ def numeric(graph: Data) -> NDArray[np.bool_]:
     if "numeric" in graph:
         return np.asarray(graph.numeric.numpy(), dtype=bool)
     x = feature_matrix(graph)
-    if not sparse.issparse(x):
+    if isinstance(x, np.ndarray):
         return np.asarray(((x != 0) & (x != 1)).any(axis=0))
     marks = np.zeros(x.shape[1], dtype=bool)
     marks[x.indices[(x.data != 0) & (x.data != 1)]] = True

@@ -53,7 +53,9 @@ class Shown:
                 "node": ids,
                 "client": np.array(partition.names, dtype=object)[client].tolist(),
                 "role": np.array(ROLES, dtype=object)[self.repetition.roles[nodes]].tolist(),
-                "label": np.array([*graph.label_names, None], dtype=object)[graph.y.numpy()[nodes]].tolist(),
+                "label": np.array([*graph.label_names, None], dtype=object)[
+                    graph.y.numpy()[nodes]
+                ].tolist(),
                 "boundary": boundary(graph, partition)[nodes],
                 "degree": degree[nodes],
                 "lost": lost[nodes],

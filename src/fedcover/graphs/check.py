@@ -22,10 +22,10 @@ def check_graph(graph: Data) -> Data:
 
     Takes any PyG ``Data`` with ``x`` (n, features; finite floats), ``edge_index`` (2, m) and
     ``y`` (n,) of labels numbered from 0, at least two of them, and -1 for nodes without one;
-    ``client`` and ``split`` (n,) are optional. A graph that has the shape of :func:`fedcover.load` comes back as it is, after
-    checks linear in its size. Any other is rebuilt: edges in both directions, sorted, without
-    self-loops; the missing name is "graph", and missing names of labels, nodes and clients are
-    their numbers. Masks and other columns are then left behind.
+    ``client`` and ``split`` (n,) are optional. A graph that has the shape of :func:`fedcover.load`
+    comes back as it is, after checks linear in its size. Any other is rebuilt: edges in both
+    directions, sorted, without self-loops; the missing name is "graph", and missing names of
+    labels, nodes and clients are their numbers. Masks and other columns are then left behind.
     """
     if not isinstance(graph, Data):
         raise UsageError(

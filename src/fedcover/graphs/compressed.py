@@ -86,13 +86,12 @@ def _unzstd(path: Path, packed: bytes) -> bytes:
             separator=_NO_FIELD,
             quote_char=None,
             schema={"line": pl.String},
-            missing_utf8_is_empty_string=True,
         )["line"]
     except pl.exceptions.NoDataError:
         return b""
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
         raise DataError(f"{path} is not a readable zstd file of text in UTF-8.") from error
-    return "\n".join([*lines, ""]).encode()
+    return "\n".join([*lines.fill_null(""), ""]).encode()
 
 
 def _zstd_bound(path: Path, packed: bytes) -> int:

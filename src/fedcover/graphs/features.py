@@ -145,10 +145,10 @@ def _parsed(table: Table, name: str) -> pl.Series:
     booleans = text.str.to_lowercase().replace_strict(
         _BOOLEANS, default=None, return_dtype=pl.Float32
     )
-    if booleans.null_count() == text.null_count():
-        return booleans
-    row = int(wrong.arg_max() or 0)
-    table.refuse(f"{text[row]!r} is not a number", row=row, column=name)
+    if booleans.null_count() > text.null_count():
+        row = int(wrong.arg_max() or 0)
+        table.refuse(f"{text[row]!r} is not a number", row=row, column=name)
+    return booleans
 
 
 def _categories(

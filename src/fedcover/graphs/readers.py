@@ -31,9 +31,7 @@ ENDS = ("source", "target")
 """The columns of ``edges`` that are used."""
 
 
-def read_folder(
-    path: str | Path, schema: Schema | None = None, missing: str = "refuse"
-) -> Data:
+def read_folder(path: str | Path, schema: Schema | None = None, missing: str = "refuse") -> Data:
     """Read and validate a graph; an error names the file, the line or row, and the column.
 
     With a schema it is one party's part of a graph, or a later state of one: it must have these

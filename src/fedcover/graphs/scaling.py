@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from scipy import sparse
 
 from fedcover.errors import DataError
 
-Features = sparse.csr_array | NDArray[np.float32]
+Features: TypeAlias = sparse.csr_array | NDArray[np.float32]
 
 ROUNDING = 1e-13
 """A variance below this share of the squared mean is what rounding leaves of a constant."""

@@ -49,6 +49,7 @@ class Table:
         self.path = path
         self.is_csv = path.suffix != ".parquet"
         self._delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
+        self.spelt: dict[str, str] = {}  # how the file spells each column
         self._unpacked: bytes | None = None
         if path.suffix in (".gz", ".zst"):
             try:
@@ -102,7 +103,7 @@ class Table:
         raise DataError(f"{place}: {what}." if place != str(self.path) else f"{place} {what}.")
 
     def _spelt(self, column: str) -> str:
-        return getattr(self, "spelt", {}).get(column, column)
+        return self.spelt.get(column, column)
 
     def _spelling(
         self, header: Sequence[str], columns: Sequence[str], wanted: Collection[str]
@@ -150,9 +151,10 @@ class Table:
     ) -> pl.DataFrame:
         if words is None:
             words = self._wordy(columns, rest)
-        numeric = dict.fromkeys((name for name in rest if name not in words), pl.Float32)
+        types: dict[str, type[pl.DataType]] = dict.fromkeys(columns, pl.String)
+        types |= dict.fromkeys((name for name in rest if name not in words), pl.Float32)
         try:
-            return self._polars(dict.fromkeys(columns, pl.String) | numeric)
+            return self._polars(types)
         except _UNREADABLE:
             return self._strings(columns)  # there are words where none were seen, or it is broken
 
