@@ -9,6 +9,7 @@ one stored so is an error.
 
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -26,7 +27,10 @@ from fedcover.graphs.compressed import allowed, refuse_expansion
 from fedcover.graphs.labels import encode
 
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
-_ODD = (NotImplementedError, RuntimeError, TypeError, struct.error, IndexError, OverflowError)
+_ODD = (
+    *(NotImplementedError, RuntimeError, TypeError, IndexError, OverflowError, MemoryError),
+    *(struct.error, SyntaxError, tokenize.TokenError),  # numpy parses headers as Python literals
+)
 
 
 def read_npz(path: str | Path) -> Data:

@@ -112,7 +112,7 @@ def _test_index(path: Path) -> NDArray[np.int64]:
         index = np.array(path.read_text(encoding="ascii").split(), dtype=np.int64)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
-    except ValueError:
+    except (ValueError, OverflowError):
         raise DataError(f"{path} must hold one node number a line.") from None
     if len(index) == 0 or len(np.unique(index)) < len(index):
         raise DataError(f"{path} must hold distinct node numbers.")
