@@ -246,18 +246,19 @@ def test_there_are_ten_thousand() -> None:
 
 @pytest.mark.parametrize("kind", COUNTS)
 def test_a_damaged_file_is_read_or_refused(kind: str, readers: dict[str, Reader]) -> None:
-    read, outcomes = readers[kind], {"read": 0, "refused": 0}
+    read, survived, refusals = readers[kind], 0, []
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     for seed in range(COUNTS[kind]):
         try:
             read(np.random.default_rng([seed, 0xF022]))
-            outcomes["read"] += 1
+            survived += 1
         except FedcoverError as refusal:
-            outcomes["refused"] += 1
-            assert "\n" not in str(refusal).strip().removesuffix("."), (kind, seed)
-        except BaseException as error:
+            refusals.append(str(refusal))
+        except (Exception, pl.exceptions.PanicException) as error:
             raise AssertionError(f"{kind}, seed {seed}: {error!r}") from error
     # Wounds are small enough that some files survive them, and deep enough that some do not.
-    assert min(outcomes.values()) > 0
+    assert survived > 0
+    assert len(refusals) > 0
+    assert not [refusal for refusal in refusals if "\n" in refusal]
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     assert grown < MOST_GROWTH

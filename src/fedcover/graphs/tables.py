@@ -100,6 +100,7 @@ class Table:
             place += f", line {self._line(row)}" if self.is_csv else f", row {row + 1}"
         if column is not None:
             place += f", column {self._spelt(column)!r}"
+        what = " ".join(what.splitlines())  # a name in it may be of several lines
         raise DataError(f"{place}: {what}." if place != str(self.path) else f"{place} {what}.")
 
     def _spelt(self, column: str) -> str:
