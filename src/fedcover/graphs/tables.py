@@ -57,6 +57,7 @@ class Table:
             except OSError:
                 self.refuse("is not a readable file")
         header = self._header() if self.is_csv else self._schema()
+        self._raw = header
         columns = meanings(header, wanted, features)
         self.spelt = self._spelling(header, columns, wanted)
         for column in needed:
@@ -179,7 +180,10 @@ class Table:
 
     def _polars(self, types: dict[str, type[pl.DataType]], rows: int | None = None) -> pl.DataFrame:
         source = self.path if self._unpacked is None else self._unpacked
-        return pl.read_csv(source, schema=types, separator=self._delimiter, n_rows=rows)
+        spelt = dict(zip(self._raw, types.values(), strict=True))
+        frame = pl.read_csv(source, schema=spelt, separator=self._delimiter, n_rows=rows)
+        frame.columns = list(types)
+        return frame
 
     def _open(self) -> TextIO:
         if self._unpacked is None:
