@@ -15,6 +15,7 @@ import polars as pl
 from fedcover.errors import DataError
 from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
 from fedcover.graphs.headers import meanings
+from fedcover.graphs.parquet import check_parquet
 
 SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst", ".parquet")
 """What the names of tables end in."""
@@ -26,6 +27,7 @@ _NAME_TYPES = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
 _CELL = 4  # bytes of a value in memory
 # Polars reports a file that it did not foresee by a panic, which is no Exception.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
+_NOT_PARQUET = (*_UNREADABLE, KeyError, IndexError, TypeError, AttributeError)
 
 
 class Table:
@@ -131,10 +133,11 @@ class Table:
     def _schema(self) -> list[str]:
         """The columns of a Parquet file, once its size in memory is known to be bounded."""
         try:
+            check_parquet(self.path)
             header = list(pl.read_parquet_schema(self.path))
             rows = pl.scan_parquet(self.path).select(pl.len()).collect().item()
             size = self.path.stat().st_size
-        except _UNREADABLE:
+        except _NOT_PARQUET:
             self.refuse("is not a readable Parquet file")
         if rows * max(len(header), 1) * _CELL > allowed(size):
             raise refuse_expansion(self.path, size)
