@@ -90,6 +90,27 @@ def listing(folder):
 # What works
 
 
+def test_run_of_a_table_with_gaps_words_and_unknown_labels(fedcover, here):
+    labels = [None if i < 3 else ("cat" if i % 2 else "dog") for i in range(24)]
+    ages = [None if i == 7 else float(i) for i in range(24)]
+    nodes = nodes_csv(label=labels, age=ages, ward=["north", "south", "west"] * 8)
+    own_graph(here / "gaps", nodes)
+    status, _, err = fedcover("run", "gaps", *QUICK)
+    assert status == 1
+    assert "gaps/nodes.csv, line 9, column 'age': is empty; fill it in, or have missing" in err
+    for option, scaled in (("--standardise", True), ("--no-standardise", False)):
+        status, _, err = fedcover(
+            "run", "gaps", *QUICK, "--missing", "impute", option, "--methods", "fed"
+        )
+        assert status == 0
+        assert "fedcover: note: 3 of 24 nodes have no label: neighbours to others" in err
+        info = json.loads((here / "runs/gaps-2/run.json").read_text())
+        assert info["config"]["standardise"] is scaled
+        sent = info["bytes_by_kind"]["fed"][0]["feature statistics"]
+        # Two clients; with scaling three columns of numbers, else only the one that has a gap.
+        assert sent == ({"up": 144, "down": 48} if scaled else {"up": 48, "down": 16})
+
+
 def test_run_writes_the_folder_and_shows_a_table(fedcover, here):
     status, out, err = fedcover("run", "own", *QUICK, "--out", "deep/result")
     assert status == 0
@@ -503,6 +524,7 @@ BAD_USAGE = {
         "run banks --partition given --clients 3",
         "clients is 3, but the client column of banks has 2.",
     ),
+    "missing": ("run own --missing drop", "missing is 'drop'; it must be one of refuse, impute."),
     "fetch misspelt": ("data fetch coar", "'coar' is not a known graph; did you mean 'cora'?"),
     "cuts of another graph": ("data cuts pubmed", "'pubmed' is not in the paper's table; it has"),
     "cuts seeds 0": ("data cuts cora --seeds 0", "--seeds is 0; it must be a whole number of 1"),
@@ -550,7 +572,7 @@ BAD_DATA = {
     "misspelt name": (None, "run coar", "did you mean 'cora'? The known names are cora, citeseer"),
     "name too long": (None, f"run {'a' * 300}", "File name too long."),
     "not a graph file": (None, "run a_file", "a_file is neither an .npz file nor a folder"),
-    "empty folder": (None, "run a_folder", "a_folder has neither nodes.csv nor nodes.parquet."),
+    "empty folder": (None, "run a_folder", "a_folder has neither nodes.csv nor nodes.parquet,"),
     "not an npz": (
         lambda here: (here / "bad.npz").write_text("no npz"),
         "run bad.npz",

@@ -48,7 +48,7 @@ def test_init_makes_a_schema_and_the_next_party_is_checked_against_it(
     nodes.write_csv(party / "nodes.csv")
     status, text = fedcover("site", "init", party, "--schema", schema)
     assert status == 1
-    assert "'label' has 'c'" in text
+    assert "line 2, column 'label': 'c' is not among" in text
     assert "Traceback" not in text
 
 

@@ -10,6 +10,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "load": "fedcover.graphs.datasets",
+    "from_networkx": "fedcover.graphs.convert",
+    "from_scipy": "fedcover.graphs.convert",
     "partition": "fedcover.graphs.partition",
     "Config": "fedcover.experiment.config",
     "run": "fedcover.experiment.run",

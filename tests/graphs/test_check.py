@@ -127,8 +127,8 @@ REFUSED = {
     "y floats": ({"y": torch.ones(4)}, "y has the type torch.float32; it must hold integers."),
     "y bool": ({"y": torch.tensor(LONG).bool()}, "y has the type torch.bool; it must hold"),
     "y negative": (
-        {"y": torch.tensor([0, 1, -1, 0])},
-        "y has -1 at position 2; its numbers go from 0 to at most 3, since the graph has 4 nodes.",
+        {"y": torch.tensor([0, 1, -2, 0])},
+        "y has -2 at position 2; its numbers go from 0 to at most 3, since the graph has 4 nodes.",
     ),
     "y huge": ({"y": torch.tensor([0, 10**12, 1, 0])}, "y has 1000000000000 at position 1;"),
     "y beyond names": (

@@ -1,3 +1,6 @@
+import io
+import zipfile
+
 import numpy as np
 import pytest
 import torch
@@ -183,3 +186,43 @@ def test_damaged_member(tmp_path):
 def test_missing_file(tmp_path):
     with pytest.raises(DataError, match=r"none\.npz does not exist\."):
         read_npz(tmp_path / "none.npz")
+
+
+def archive(path, members):
+    with zipfile.ZipFile(path / "own.npz", "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return path / "own.npz"
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+MEMBERS = {f"{name}.npy": npy(array) for name, array in GRAPH.items()}
+
+
+def test_an_archive_by_hand_is_read(tmp_path):
+    assert read_npz(archive(tmp_path, MEMBERS)).num_nodes == 4
+
+
+@pytest.mark.parametrize("name", ["../labels.npy", "/etc/labels.npy", "a/b.npy", "a\\b.npy"])
+def test_names_with_a_path_are_refused(tmp_path, name):
+    with pytest.raises(DataError, match=r"own\.npz holds .*; arrays have names without a path\."):
+        read_npz(archive(tmp_path, MEMBERS | {name: MEMBERS["labels.npy"]}))
+
+
+def test_a_bomb_is_refused_by_its_list_of_contents(tmp_path):
+    path = archive(tmp_path, MEMBERS | {"attr_matrix.npy": npy(np.zeros((4, 2_500_000)))})
+    assert path.stat().st_size < 200_000
+    with pytest.raises(DataError, match=r"own\.npz unpacks to more than 67,108,864 bytes"):
+        read_npz(path)
+
+
+def test_a_header_that_asks_for_more_than_there_is(tmp_path):
+    huge = MEMBERS["labels.npy"].replace(b"(4,), }" + b" " * 12, b"(4000000000000,), }")
+    assert huge != MEMBERS["labels.npy"]
+    with pytest.raises(DataError, match="array labels has the shape"):
+        read_npz(archive(tmp_path, MEMBERS | {"labels.npy": huge}))

@@ -1,3 +1,5 @@
+from datetime import date
+
 import numpy as np
 import polars as pl
 import pytest
@@ -150,14 +152,17 @@ def test_round_trip(tmp_path_factory, graph, suffix):
 
 
 BAD_CSV = {
-    "nodes missing": ((None, EDGES), "has neither nodes.csv nor nodes.parquet."),
-    "edges missing": ((NODES, None), "has neither edges.csv nor edges.parquet."),
+    "nodes missing": ((None, EDGES), "has neither nodes.csv nor nodes.parquet, nor nodes.tsv"),
+    "edges missing": ((NODES, None), "has neither edges.csv nor edges.parquet, nor edges.tsv"),
     "nodes empty": (("", EDGES), "nodes.csv is empty, but its first line must name the columns."),
     "edges empty": ((NODES, ""), "edges.csv is empty, but its first line must name the columns."),
     "no nodes": (("id,label,a\n", EDGES), "nodes.csv has no nodes."),
-    "no id": ((NODES.replace("id", "ID"), EDGES), "nodes.csv has no column 'id'; it has ID, label"),
-    "no label": ((NODES.replace("label", "class"), EDGES), "nodes.csv has no column 'label'"),
-    "no source": ((NODES, EDGES.replace("source", "from")), "edges.csv has no column 'source'"),
+    "no id": (
+        (NODES.replace("id", "Id_"), EDGES),
+        "nodes.csv has no column 'id'; it has Id_, label",
+    ),
+    "no label": ((NODES.replace("label", "kind"), EDGES), "nodes.csv has no column 'label'"),
+    "no source": ((NODES, EDGES.replace("source", "start")), "edges.csv has no column 'source'"),
     "no target": ((NODES, "source\nu\n"), "edges.csv has no column 'target'"),
     "semicolons": ((NODES.replace(",", ";"), EDGES), "nodes.csv has no column 'id'"),
     "no features": (("id,label\nu,x\nv,y\n", EDGES), "nodes.csv has no feature column"),
@@ -175,9 +180,13 @@ BAD_CSV = {
     ),
     "id empty": ((NODES.replace("v,y", ",y"), EDGES), "nodes.csv, line 3, column 'id': is empty."),
     "id quoted empty": ((NODES.replace("v,y", '"",y'), EDGES), "nodes.csv, line 3, column 'id'"),
-    "label empty": (
-        (NODES.replace("w,x", "w,"), EDGES),
-        "nodes.csv, line 4, column 'label': is em",
+    "all labels empty": (
+        (NODES.replace(",x", ",").replace(",y", ","), EDGES),
+        "nodes.csv, column 'label': is empty for every node.",
+    ),
+    "one label besides empty ones": (
+        (NODES.replace(",y", ","), EDGES),
+        "column 'label': has the same value, 'x', for every node that has one.",
     ),
     "one label": (
         (NODES.replace("v,y", "v,x"), EDGES),
@@ -191,7 +200,7 @@ BAD_CSV = {
         (NODES.replace("-1", "true"), EDGES),
         "column 'b': 'true' is not a number.",
     ),
-    "feature empty": ((NODES.replace("-1", ""), EDGES), "nodes.csv, line 3, column 'b': is empty."),
+    "feature empty": ((NODES.replace("-1", ""), EDGES), "line 3, column 'b': is empty; fill it in"),
     "feature nan": (
         (NODES.replace("-1", "nan"), EDGES),
         "nodes.csv, line 3, column 'b': is not a finite float32 number.",
@@ -265,9 +274,13 @@ BAD_PARQUET = {
     "label of floats": (({"label": [0.5, 1.0, 2.0]}, None), "column 'label': has the type Float64"),
     "feature of text": (
         ({"a": ["1", "2", "3"]}, None),
-        "nodes.parquet, column 'a': has the type String, not numbers.",
+        "nodes.parquet, column 'a': has 3 different words for 3 nodes, so that it looks like an id",
     ),
-    "feature null": (({"a": [1, 2, None]}, None), "nodes.parquet, row 3, column 'a': is empty."),
+    "feature of dates": (
+        ({"a": [date(2026, 1, day) for day in (1, 2, 3)]}, None),
+        "nodes.parquet, column 'a': has the type Date, not numbers.",
+    ),
+    "feature null": (({"a": [1, 2, None]}, None), "row 3, column 'a': is empty; fill it in"),
     "feature nan": (({"a": [1.0, float("nan"), 2.0]}, None), "row 2, column 'a': is not a finite"),
     "feature too large": (({"a": [1.0, 2.0, -1e300]}, None), "row 3, column 'a': is not a finite"),
     "edge to nobody": (

@@ -91,6 +91,18 @@ def run(
             help="Scale each node's features to length 1 (default: if they look like words).",
         ),
     ] = None,
+    standardise: Annotated[
+        bool | None,
+        typer.Option(
+            "--standardise/--no-standardise",
+            help="Bring numbers to mean 0 and deviation 1, by training nodes (default: for own "
+            "tables, unless they look like words).",
+        ),
+    ] = None,
+    missing: Annotated[
+        str,
+        typer.Option(help="Empty features of own tables: refuse, or impute (training means)."),
+    ] = "refuse",
     partition: Annotated[
         str | None, typer.Option(help="metis, louvain, random or given (the client column).")
     ] = None,
@@ -162,6 +174,7 @@ def run(
         hidden=hidden,
         lr=lr,
         unit_features=unit_features,
+        standardise=standardise,
         partition=partition,
         resplits=resplits,
         empty_sets=False if no_empty_sets else None,
@@ -179,7 +192,7 @@ def run(
     began = time.perf_counter()
     if out is not None:
         check_target(out)
-    loaded = load(graph, data, group=group)
+    loaded = load(graph, data, missing=missing, group=group)
     folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
     check_target(folder)
     if holds_run(folder) and not quiet:

@@ -58,7 +58,7 @@ def init(
     write_whole(target, f"{agreed.to_json()}\n".encode())
     edges = graph.edge_index.shape[1] // 2
     print(
-        f"{folder}: {graph.num_nodes} nodes, {edges} edges, {len(agreed.features)} features, "
+        f"{folder}: {graph.num_nodes} nodes, {edges} edges, {len(agreed.feature_names)} features, "
         f"{len(agreed.labels)} labels\nschema: {target}\nfingerprint: {agreed.fingerprint}"
     )
 

@@ -67,6 +67,7 @@ class Config:
     dropout: float = 0.5
     lr: float = 0.03
     unit_features: bool | None = None  # rows of length 1; None: if features look like words
+    standardise: bool | None = None  # numbers by training statistics; None: those of own tables
     temperature: str = "pooled"
     train: float = 0.2
     valid: float = 0.2
@@ -139,10 +140,10 @@ class Config:
         object.__setattr__(self, "personal", personal)
         if not isinstance(self.empty_sets, bool | np.bool_):
             raise UsageError(f"empty_sets is {self.empty_sets!r}; it must be True or False.")
-        if not isinstance(self.unit_features, bool | np.bool_ | None):
-            raise UsageError(
-                f"unit_features is {self.unit_features!r}; it must be True, False or None."
-            )
+        for name in ("unit_features", "standardise"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_ | None):
+                raise UsageError(f"{name} is {value!r}; it must be True, False or None.")
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Config:

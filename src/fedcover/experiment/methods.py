@@ -18,6 +18,7 @@ from fedcover.federation import Client, Engine, Federation, Plan, Trained
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
+from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.splits import Role
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Repetition:
     partition: Partition
     roles: NDArray[np.int8]
     seed: int
+    scaling: Scaling | None = None  # what was done to the features of ``graph``
+    summed_columns: int = 0  # how many of them the clients sent sums of, for that
 
     def by_client(self, role: Role, values: NDArray[Any]) -> list[NDArray[Any]]:
         """The values of each client's nodes with this role; a client holds nothing else."""
@@ -110,7 +113,10 @@ def _with_parts(repetition: Repetition, parts: list[ClientGraph]) -> Prepared:
         )
         for part in parts
     ]
-    return Prepared(Federation(clients, repetition.seed), parts)
+    prepared = Prepared(Federation(clients, repetition.seed), parts)
+    if repetition.scaling is not None:
+        prepared.ledger.record_statistics(len(parts), repetition.summed_columns)
+    return prepared
 
 
 def _restored(repetition: Repetition) -> Prepared:

@@ -19,6 +19,7 @@ from torch_geometric.data import Data
 from fedcover import __version__
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
+from fedcover.experiment.features import on_one_scale
 from fedcover.experiment.frames import (
     GROUPS,
     KEY,
@@ -38,6 +39,7 @@ from fedcover.experiment.training import Outcome, Trainer
 from fedcover.federation import Engine, InProcess
 from fedcover.graphs.assemble import bag_of_words, feature_matrix
 from fedcover.graphs.check import check_graph
+from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.partition import partition
 from fedcover.graphs.splits import Role, split
 from fedcover.graphs.statistics import describe
@@ -144,7 +146,7 @@ def run(
         "chosen_on_validation": book.chosen,
         "bytes_by_kind": book.sent,
         "privacy": asdict(spending) if spending else None,
-        "notes": book.sentences(),
+        "notes": [*_unlabelled(graph), *book.sentences()],
         "seconds": clock.stages,
         "versions": versions(),
         "hardware": hardware(),
@@ -175,10 +177,29 @@ def _card(
 
 
 def settled(config: Config, graph: Data) -> Config:
-    """The configuration with what it leaves to the graph."""
-    if config.unit_features is not None:
-        return config
-    return replace(config, unit_features=bag_of_words(feature_matrix(graph)))
+    """The configuration with what it leaves to the graph.
+
+    Numbers of own tables are standardised, unless they look like counts of words, or rows are to
+    have length one: either is a way to bring features to one scale.
+    """
+    unit_features, standardise = config.unit_features, config.standardise
+    if unit_features is None:
+        unit_features = not standardise and bag_of_words(feature_matrix(graph))
+    if standardise is None:
+        standardise = not unit_features and "numeric" in graph and bool(graph.numeric.any())
+    return replace(config, unit_features=unit_features, standardise=standardise)
+
+
+def _unlabelled(graph: Data) -> list[str]:
+    """How many nodes have no label, and what becomes of them."""
+    count = int((graph.y == NO_LABEL).sum())
+    if not count:
+        return []
+    have = "node has" if count == 1 else "nodes have"
+    return [
+        f"{count} of {graph.num_nodes} {have} no label: neighbours to others, but neither trained "
+        "on, nor calibrated with, nor tested."
+    ]
 
 
 def _announce(outcome: Outcome, evaluation: Evaluation, calibrate: str) -> None:
@@ -279,7 +300,11 @@ class _Clock:
 
 
 def prepare(graph: Data, config: Config, seed: int) -> Repetition:
-    """One seed's experiment: partition and split."""
+    """One seed's experiment: partition, split, and features on one scale.
+
+    Where the configuration leaves open whether to standardise (see :func:`settled`), it is not
+    done.
+    """
     parts = partition(graph, config.clients, config.partition, seed)
     roles = split(
         parts.client,
@@ -288,8 +313,10 @@ def prepare(graph: Data, config: Config, seed: int) -> Repetition:
         valid=config.valid,
         given=graph.split.numpy() if "split" in graph else None,
         names=parts.names,
+        labelled=graph.y.numpy() != NO_LABEL,
     )
-    return Repetition(graph, parts, roles, seed)
+    graph, scaling, summed = on_one_scale(graph, parts, roles, bool(config.standardise))
+    return Repetition(graph, parts, roles, seed, scaling, summed)
 
 
 def versions() -> dict[str, str]:

@@ -21,7 +21,8 @@ from fedcover.report.layout import positions
 
 MAX_NODES = 3_000
 MAX_EDGES = 12_000
-ROLES = ("training", "validation", "calibration", "test")
+ROLES = ("training", "validation", "calibration", "test", "unlabelled")
+"""By number; the last is also that of :data:`~fedcover.graphs.splits.NO_ROLE`, -1."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ class Shown:
                 "node": ids,
                 "client": np.array(partition.names, dtype=object)[client].tolist(),
                 "role": np.array(ROLES, dtype=object)[self.repetition.roles[nodes]].tolist(),
-                "label": np.array(graph.label_names, dtype=object)[graph.y.numpy()[nodes]].tolist(),
+                "label": np.array([*graph.label_names, None], dtype=object)[
+                    graph.y.numpy()[nodes]
+                ].tolist(),
                 "boundary": boundary(graph, partition)[nodes],
                 "degree": degree[nodes],
                 "lost": lost[nodes],

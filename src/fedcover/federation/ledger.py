@@ -83,6 +83,12 @@ class Ledger:
                 self.record(f"training nodes{purpose}", "up", client, 0, (1,), 8)
             self.record(f"validation loss{purpose}", "up", client, 0, (2,), 16, rounds)
 
+    def record_statistics(self, clients: int, columns: int) -> None:
+        """What standardising takes: count, sum and sum of squares up, mean and scale down."""
+        for client in range(clients):
+            self.record("feature statistics", "up", client, 0, (3, columns), 24 * columns)
+            self.record("feature statistics", "down", client, 0, (2, columns), 8 * columns)
+
     def announce(self, kind: str, value: NDArray[Any], clients: int) -> None:
         """What the server has concluded goes down to every client, once."""
         for client in range(clients):

@@ -3,10 +3,13 @@
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.catalogue import DATASETS, GraphStats
 from fedcover.graphs.check import check_graph
+from fedcover.graphs.convert import from_networkx, from_scipy
 from fedcover.graphs.datasets import fetch, load
 from fedcover.graphs.npz import read_npz
 from fedcover.graphs.partition import ClientGraph, Partition, boundary, client_graphs, partition
 from fedcover.graphs.readers import read_folder
+from fedcover.graphs.scaling import Scaling, fit_scaling, scaled
+from fedcover.graphs.schema import Schema, read_schema, schema_of
 from fedcover.graphs.splits import Role, resplits, split
 from fedcover.graphs.statistics import describe, missing_edges
 
@@ -16,17 +19,25 @@ __all__ = [
     "GraphStats",
     "Partition",
     "Role",
+    "Scaling",
+    "Schema",
     "boundary",
     "check_graph",
     "client_graphs",
     "describe",
     "feature_matrix",
     "fetch",
+    "fit_scaling",
+    "from_networkx",
+    "from_scipy",
     "load",
     "missing_edges",
     "partition",
     "read_folder",
     "read_npz",
+    "read_schema",
     "resplits",
+    "scaled",
+    "schema_of",
     "split",
 ]

@@ -4,6 +4,7 @@ Whatever the source, a graph has both directions of every edge, no self-loop, no
 features as ``torch.sparse_csr`` when fewer than one value in ten is not zero.
 """
 
+import copy
 import warnings
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from torch_geometric.data import Data
+
+from fedcover.graphs.schema import Column, feature_names, numeric_features
 
 SPARSE_BELOW = 0.1
 """Features with a smaller share of non-zero values are kept sparse."""
@@ -38,8 +41,14 @@ def assemble(
     split: NDArray[np.integer] | None = None,
     group: NDArray[np.integer] | None = None,
     group_names: Sequence[str] | None = None,
+    columns: Sequence[Column] | None = None,
+    missing: NDArray[np.integer] | None = None,
 ) -> Data:
-    """Make the graph that :func:`fedcover.load` returns; ``edges`` (2, m) may be in any order."""
+    """Make the graph that :func:`fedcover.load` returns; ``edges`` (2, m) may be in any order.
+
+    ``columns`` are those of the table that ``x`` was made of, and ``missing`` (2, k) the cells of
+    ``x`` that await a training mean.
+    """
     graph = Data(
         x=_features(x),
         edge_index=torch.from_numpy(undirected(edges, len(y))),
@@ -56,6 +65,12 @@ def assemble(
     if group is not None:
         graph.group = torch.from_numpy(np.asarray(group, dtype=np.int64))
         graph.group_names = [str(group_name) for group_name in group_names or ()]
+    if columns is not None:
+        graph.columns = list(columns)
+        graph.feature_names = feature_names(columns)
+        graph.numeric = torch.tensor(numeric_features(columns))
+    if missing is not None and missing.shape[1]:
+        graph.missing = torch.from_numpy(np.asarray(missing, dtype=np.int64))
     return graph
 
 
@@ -100,7 +115,24 @@ def induced(graph: Data, keep: NDArray[np.bool_]) -> Data:
         split=graph.split.numpy()[keep] if "split" in graph else None,
         group=graph.group.numpy()[keep] if "group" in graph else None,
         group_names=graph.group_names if "group" in graph else None,
+        columns=graph.columns if "columns" in graph else None,
+        missing=_kept_cells(graph.missing.numpy(), keep) if "missing" in graph else None,
     )
+
+
+def _kept_cells(missing: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The cells in rows that are kept, at their new places."""
+    rows, columns = missing[:, keep[missing[0]]]
+    return np.stack([np.cumsum(keep)[rows] - 1, columns])
+
+
+def with_features(graph: Data, x: sparse.csr_array | NDArray[np.floating]) -> Data:
+    """The same graph with other features, none of them missing."""
+    other = copy.copy(graph)
+    other.x = _features(x)
+    if "missing" in other:
+        del other.missing
+    return other
 
 
 def feature_matrix(graph: Data) -> sparse.csr_array | NDArray[np.float32]:

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble, feature_matrix
+from fedcover.graphs.labels import NO_LABEL
 
 _MARKS = ("name", "label_names", "node_ids")
 _LAYOUTS = (torch.strided, torch.sparse_csr)
@@ -20,11 +21,12 @@ def check_graph(graph: Data) -> Data:
     """Return a graph that every later step may rely on, or say in one sentence what is wrong.
 
     Takes any PyG ``Data`` with ``x`` (n, features; finite floats), ``edge_index`` (2, m) and
-    ``y`` (n,) of labels numbered from 0, at least two of them; ``client``, ``split`` and ``group``
-    (n,) are optional. A graph that has the shape of :func:`fedcover.load` comes back as it is,
-    after checks linear in its size. Any other is rebuilt: edges in both directions, sorted, without
-    self-loops; the missing name is "graph", and missing names of labels, nodes, clients and
-    groups are their numbers. Masks and other columns are then left behind.
+    ``y`` (n,) of labels numbered from 0, at least two of them, and -1 for nodes without one;
+    ``client``, ``split`` and ``group`` (n,) are optional. A graph that has the shape of
+    :func:`fedcover.load` comes back as it is, after checks linear in its size. Any other is
+    rebuilt: edges in both directions, sorted, without self-loops; the missing name is "graph", and
+    missing names of labels, nodes, clients and groups are their numbers. Masks and other columns
+    are then left behind.
     """
     if not isinstance(graph, Data):
         raise UsageError(
@@ -32,9 +34,14 @@ def check_graph(graph: Data) -> Data:
         )
     x = _features(_get(graph, "x"))
     n = len(x)
-    y, label_names = _numbered(graph, "y", "label_names", n)
-    if y.min() == y.max():
-        raise DataError(f"y has the same label, {y[0]}, for every node; there must be at least 2.")
+    y, label_names = _numbered(graph, "y", "label_names", n, least=NO_LABEL)
+    known = y[y != NO_LABEL]
+    if len(known) == 0:
+        raise DataError("y has no label, only -1, which stands for none; there must be at least 2.")
+    if known.min() == known.max():
+        raise DataError(
+            f"y has the same label, {known[0]}, for every node; there must be at least 2."
+        )
     node_ids = _get(graph, "node_ids")
     if node_ids is not None and len(node_ids) != n:
         raise DataError(f"node_ids has {len(node_ids)} entries; the graph has {n} nodes.")
@@ -65,6 +72,8 @@ def check_graph(graph: Data) -> Data:
         split=split,
         group=group,
         group_names=group_names,
+        columns=_get(graph, "columns"),
+        missing=_integers(graph, "missing", (2, -1)) if "missing" in graph else None,
     )
 
 
@@ -122,14 +131,14 @@ def _integers(graph: Data, key: str, shape: tuple[int, ...]) -> NDArray[np.int64
 
 
 def _numbered(
-    graph: Data, key: str, names_key: str, n: int
+    graph: Data, key: str, names_key: str, n: int, least: int = 0
 ) -> tuple[NDArray[np.int64], Sequence[str]]:
     """Labels or clients (n,), numbered from 0, and their names: by default, the numbers."""
     values = _integers(graph, key, (n,))
     names: Sequence[str] | None = _get(graph, names_key)
     # Without names, n nodes show at most n of them; a larger number is an id, not a count.
     limit = n if names is None else len(names)
-    wrong = (values < 0) | (values >= limit)
+    wrong = (values < least) | (values >= limit)
     if wrong.any():
         position = int(wrong.argmax())
         of = f"the graph has {n} nodes" if names is None else f"{names_key} has {limit} names"

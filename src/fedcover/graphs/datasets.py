@@ -11,9 +11,11 @@ from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import largest_component as _largest_component
 from fedcover.graphs.catalogue import DATASETS, Dataset
 from fedcover.graphs.download import cache_dir, fetch_into_cache
+from fedcover.graphs.features import check_missing
 from fedcover.graphs.npz import read_npz
 from fedcover.graphs.planetoid import read_planetoid
 from fedcover.graphs.readers import read_folder
+from fedcover.graphs.schema import Schema
 from fedcover.graphs.sites import read_sites, site_folders
 
 EMBEDDED_CORA = Path(__file__).parent / "embedded" / "cora.npz"
@@ -24,6 +26,8 @@ def load(
     data: str | Path | None = None,
     largest_component: bool | None = None,
     *,
+    missing: str = "refuse",
+    schema: Schema | None = None,
     group: str | None = None,
 ) -> Data:
     """Load a graph: a known name, an ``.npz`` file, or a folder with ``nodes`` and ``edges``.
@@ -31,20 +35,29 @@ def load(
     The result has ``x`` (n, features; float32; ``torch.sparse_csr`` if sparse), ``edge_index``
     (both directions, sorted, no self-loops), ``y``, and ``name``, ``label_names``, ``node_ids``;
     an own graph's ``client`` column comes with ``client_names``, its ``split`` column as roles.
+    From tables it also has ``columns``, ``feature_names`` and ``numeric``, which marks features
+    that are numbers other than 0 and 1. A node without a label has -1 in ``y``.
 
     Named graphs are looked for in ``data`` (or ``FEDCOVER_DATA``), which is never written to,
     then in the user's cache, and are else downloaded there; Cora is always the embedded copy
     (the same graph as Planetoid's, in another order of nodes). ``largest_component`` keeps only
     that; by default it is done for named graphs, as in the paper, and not for own ones.
+
+    ``missing`` says what happens to features of tables that are empty: ``"refuse"`` or
+    ``"impute"``. With the ``schema`` of an earlier graph (:func:`fedcover.graphs.schema_of`), a
+    folder is read with the same columns, categories and numbers of labels, which may be missing.
     ``group`` names a column of an own graph's ``nodes`` that becomes ``group`` and ``group_names``
     in place of a feature, for calibration by group.
     """
+    check_missing(missing)
     if isinstance(name_or_path, str) and name_or_path.lower() in DATASETS:
+        if schema is not None:
+            raise UsageError(f"schema is for a folder of tables; {name_or_path} is not read so.")
         if group is not None:
             raise _no_columns(name_or_path, group)
         graph, named = _named(DATASETS[name_or_path.lower()], data), True
     else:
-        graph, named = _own(Path(name_or_path), group), False
+        graph, named = _own(Path(name_or_path), missing, schema, group), False
     keep_largest = named if largest_component is None else largest_component
     return _largest_component(graph) if keep_largest else graph
 
@@ -90,10 +103,16 @@ def _named(dataset: Dataset, data: str | Path | None) -> Data:
     return graph
 
 
-def _own(path: Path, group: str | None) -> Data:
+def _own(path: Path, missing: str, schema: Schema | None, group: str | None) -> Data:
     if path.is_dir():
-        read = read_sites if site_folders(path) else read_folder
-        return read(path, group=group)
+        if not site_folders(path):
+            return read_folder(path, schema, missing, group=group)
+        if missing != "refuse":
+            raise UsageError(f"missing is {missing!r}; parties' folders take 'refuse' alone.")
+    if schema is not None and path.exists():
+        raise UsageError(f"schema is for a folder of tables; {path} is not read so.")
+    if path.is_dir():
+        return read_sites(path, group=group)
     if path.suffix == ".npz" and path.is_file():
         if group is not None:
             raise _no_columns(path, group)

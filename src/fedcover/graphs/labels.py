@@ -7,6 +7,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+NO_LABEL = -1
+"""The number of a label that is not known."""
+
 _INTEGER = re.compile(r"-?[0-9]+")
 
 

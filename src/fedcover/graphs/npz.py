@@ -7,6 +7,9 @@ arrays are left aside if they are stored as objects (labels then go by their num
 one stored so is an error.
 """
 
+import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -20,9 +23,14 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import assemble
+from fedcover.graphs.compressed import allowed, refuse_expansion
 from fedcover.graphs.labels import encode
 
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
+_ODD = (
+    *(NotImplementedError, RuntimeError, TypeError, IndexError, OverflowError, MemoryError),
+    *(struct.error, SyntaxError, tokenize.TokenError),  # numpy parses headers as Python literals
+)
 
 
 def read_npz(path: str | Path) -> Data:
@@ -32,12 +40,29 @@ def read_npz(path: str | Path) -> Data:
         archive = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
-    except _DAMAGED as error:
+    except (*_DAMAGED, *_ODD) as error:
         raise DataError(f"{path} is not a readable npz file.") from error
     if not isinstance(archive, NpzFile):
         raise DataError(f"{path} holds a single array, not the arrays of an npz file.")
     with archive:
-        return _Reader(path, archive).graph()
+        _check_archive(path, archive)
+        try:
+            return _Reader(path, archive).graph()
+        except (MemoryError, OverflowError) as error:
+            raise DataError(f"{path} says that it holds more than fits into memory.") from error
+
+
+def _check_archive(path: Path, archive: NpzFile) -> None:
+    """Refuse, from the list of contents alone, names with paths and contents out of proportion."""
+    assert archive.zip is not None
+    members = archive.zip.infolist()
+    for member in members:
+        if any(mark in member.filename for mark in ("/", "\\", "..", "\0")):
+            raise DataError(f"{path} holds {member.filename!r}; arrays have names without a path.")
+    size = path.stat().st_size
+    # No member is read beyond the size that is written here (zipfile keeps to it).
+    if sum(member.file_size for member in members) > allowed(size):
+        raise refuse_expansion(path, size)
 
 
 class _Reader:
@@ -161,14 +186,34 @@ class _Reader:
 
     def stored(self, name: str) -> NDArray[Any] | None:
         """The array as it is; None if reading it would mean to unpickle."""
+        self.check_size(name)
         try:
             return self.archive[name]
         except ValueError as error:
             if "allow_pickle" in str(error):
                 return None
             self.refuse(name, "cannot be read")
-        except _DAMAGED:
+        except (*_DAMAGED, *_ODD):
             self.refuse(name, "cannot be read")
+
+    def check_size(self, name: str) -> None:
+        """Refuse an array whose header asks for other memory than the archive has bytes for."""
+        assert self.archive.zip is not None
+        try:
+            member = self.archive.zip.getinfo(
+                name if name in self.archive.zip.namelist() else f"{name}.npy"
+            )
+            with self.archive.zip.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                if version == (1, 0):
+                    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+                else:
+                    shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+                left = member.file_size - file.tell()
+        except (*_DAMAGED, *_ODD):
+            self.refuse(name, "cannot be read")
+        if not dtype.hasobject and math.prod(shape) * dtype.itemsize != left:
+            self.refuse(name, f"has the shape {shape}, which its {left} bytes are not enough for")
 
     def refuse(self, array: str, what: str) -> NoReturn:
         raise DataError(f"{self.path}: array {array} {what}.") from None

@@ -1,12 +1,9 @@
-"""The Planetoid files (Yang et al., 2016): pickles, read without trusting them.
+"""The Planetoid files (Yang et al., 2016): pickles, which are read, but never unpickled.
 
-A pickle can run any code. These hold only arrays, CSR matrices, lists and a dictionary, so the
-reader admits the handful of names that build those and refuses a file that asks for another.
+A pickle can run any code. These hold only arrays, CSR matrices, lists and a dictionary, which
+:mod:`fedcover.graphs.pickled` spells out; a file that asks for anything else is refused.
 """
 
-import pickle
-import warnings
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +14,7 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import assemble
-
-_ARRAY = np.empty(0).__reduce__()[0]  # the function that pickled arrays are rebuilt with
-_ADMITTED: dict[tuple[str, str], Any] = {
-    ("__builtin__", "list"): list,
-    ("collections", "defaultdict"): defaultdict,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy.core.multiarray", "_reconstruct"): _ARRAY,
-    ("scipy.sparse.csr", "csr_matrix"): scipy.sparse.csr_matrix,
-    # The same, as files saved again today spell it.
-    ("builtins", "list"): list,
-    ("numpy._core.multiarray", "_reconstruct"): _ARRAY,
-    ("scipy.sparse._csr", "csr_matrix"): scipy.sparse.csr_matrix,
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    """Builds arrays, matrices, lists and dictionaries, and nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ADMITTED:
-            raise pickle.UnpicklingError(f"asks for {module}.{name}")
-        return _ADMITTED[module, name]
+from fedcover.graphs.pickled import read_pickled
 
 
 def read_planetoid(folder: str | Path, name: str) -> Data:
@@ -54,8 +29,18 @@ def read_planetoid(folder: str | Path, name: str) -> Data:
     ally, ty = _one_hot(paths["ally"]), _one_hot(paths["ty"])
     test = _test_index(folder / f"ind.{name}.test.index")
     nodes = int(test.max()) + 1
+    gaps = nodes - allx.shape[0] - len(test)
     if len(test) != tx.shape[0] or len(test) != len(ty) or test.min() != allx.shape[0]:
         raise DataError(f"{folder / f'ind.{name}.test.index'} does not fit allx, tx and ty.")
+    if gaps > len(test):
+        raise DataError(f"{folder / f'ind.{name}.test.index'} has {gaps} gaps; it cannot be whole.")
+    for part, like, other in (
+        ("ally", "allx", allx.shape[0] != len(ally)),
+        ("tx", "allx", tx.shape[1] != allx.shape[1]),
+        ("ty", "ally", ty.shape[1:] != ally.shape[1:]),
+    ):
+        if other:
+            raise DataError(f"{paths[part]} does not fit {like}.")
 
     features = scipy.sparse.vstack([allx, tx]).tocoo()
     place = np.concatenate([np.arange(allx.shape[0]), test])
@@ -75,25 +60,29 @@ def read_planetoid(folder: str | Path, name: str) -> Data:
 
 def _load(path: Path) -> Any:
     try:
-        with path.open("rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old pickles use spellings that numpy deprecates
-            return _Unpickler(file, encoding="latin1").load()
+        return read_pickled(path.read_bytes())
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
-    except pickle.UnpicklingError as error:
-        raise DataError(f"{path} is refused as a Planetoid file: it {error}.") from None
-    except Exception as error:  # a damaged pickle can raise anything
+    except DataError as error:
+        raise DataError(f"{path} {error}.") from None
+    except OSError as error:
         raise DataError(f"{path} is not a readable Planetoid file.") from error
 
 
 def _matrix(path: Path) -> Any:
     stored = _load(path)
     try:
-        parts = (stored.data, stored.indices, stored.indptr)
-        matrix = scipy.sparse.csr_array(parts, shape=stored.shape, dtype=np.float32)
+        spelt = stored.parts
+        parts = tuple(spelt[name] for name in ("data", "indices", "indptr"))
+        shape = tuple(int(size) for size in spelt.get("_shape") or spelt["shape"])
+        if len(parts[2]) != shape[0] + 1:  # scipy would make room for as many rows as it is told
+            raise ValueError
+        matrix = scipy.sparse.csr_array(parts, shape=shape, dtype=np.float32)
         matrix.check_format(full_check=True)
     except Exception as error:
         raise DataError(f"{path} does not hold a sparse matrix.") from error
+    if not np.isfinite(matrix.data).all():
+        raise DataError(f"{path} holds a value that is not a finite float32 number.")
     return matrix
 
 
@@ -123,7 +112,7 @@ def _test_index(path: Path) -> NDArray[np.int64]:
         index = np.array(path.read_text(encoding="ascii").split(), dtype=np.int64)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
-    except ValueError:
+    except (ValueError, OverflowError):
         raise DataError(f"{path} must hold one node number a line.") from None
     if len(index) == 0 or len(np.unique(index)) < len(index):
         raise DataError(f"{path} must hold distinct node numbers.")

@@ -1,9 +1,11 @@
-"""An own graph from a folder: ``nodes.(csv|parquet)`` and ``edges.(csv|parquet)``.
+"""An own graph from a folder: a table ``nodes`` and a table ``edges``.
 
-``nodes``: ``id`` and ``label``; optionally ``client`` and ``split`` (train, valid, calib, test);
-every other column is a numeric feature. ``edges``: ``source`` and ``target``, which are ids;
+Both are CSV or TSV, plain or compressed, or Parquet (:mod:`fedcover.graphs.tables`). ``nodes``:
+``id`` and ``label``; optionally ``client`` and ``split`` (train, valid, calib, test); every other
+column is a feature, of numbers or of words. ``edges``: ``source`` and ``target``, which are ids;
 other columns are not used, directions and repetitions do not matter, and no row at all means a
-graph without edges. Ids, labels and clients are strings or integers, compared as strings.
+graph without edges. Ids, labels and clients are strings or integers, compared as strings. A node
+without a label stays in the graph, and out of every role.
 """
 
 from collections.abc import Sequence
@@ -16,55 +18,72 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble
-from fedcover.graphs.labels import encode
-from fedcover.graphs.schema import Schema, Type
-from fedcover.graphs.splits import Role
-from fedcover.graphs.tables import Table
+from fedcover.graphs.features import Features, read_features
+from fedcover.graphs.labels import NO_LABEL, encode
+from fedcover.graphs.schema import Column, Schema
+from fedcover.graphs.splits import NO_ROLE, Role
+from fedcover.graphs.tables import Table, find_table
 
 NODE_COLUMNS = ("id", "label", "client", "split")
 """The columns of ``nodes`` that are not features."""
 
+ENDS = ("source", "target")
+"""The columns of ``edges`` that are used."""
+
 
 def read_folder(
-    path: str | Path, schema: Schema | None = None, *, group: str | None = None
+    path: str | Path,
+    schema: Schema | None = None,
+    missing: str = "refuse",
+    *,
+    group: str | None = None,
 ) -> Data:
     """Read and validate a graph; an error names the file, the line or row, and the column.
 
-    ``group`` names a column of ``nodes`` that is no feature but says which group a node is of, for
-    calibration by group.
-
-    With a schema it is one party's part of a graph: it must have these features, and labels are
-    numbered as the schema has them, of which a party may have few.
+    With a schema it is one party's part of a graph, or a later state of one: it must have these
+    columns, categories become the same features, and labels are numbered as the schema has them,
+    of which it may have few, or none. ``missing`` says what happens to empty features:
+    ``"refuse"``, or ``"impute"`` (a category stays zeros alone, a number is marked in
+    ``graph.missing`` for the training nodes' mean). ``group`` names a column of ``nodes`` that is
+    no feature but says which group a node is of, for calibration by group.
     """
     path = Path(path)
-    nodes = _nodes(path, group)
-    features = _features(nodes, group)
+    nodes = _nodes(path, schema, group)
+    edges = Table(_file(path, "edges"), ENDS, needed=ENDS)
+    name = path.resolve().name
+    return graph_of(nodes, edges, name=name, schema=schema, missing=missing, group=group)
+
+
+def graph_of(
+    nodes: Table,
+    edges: Table,
+    *,
+    name: str,
+    schema: Schema | None = None,
+    missing: str = "refuse",
+    group: str | None = None,
+) -> Data:
+    """The graph that two tables are, wherever they come from."""
+    names = _feature_columns(nodes, group)
     ids = nodes.text("id")
     _refuse_repeated(nodes, ids)
-    labels = nodes.text("label")
-    x = nodes.numbers(features)
-    if schema is not None:
-        own = _schema(features, x, sorted(labels.unique()))
-        if difference := schema.difference(own):
-            raise DataError(f"{nodes.path} is not what the schema says: {difference}.")
-        y, label_names = encode(labels, schema.labels)
-    elif labels.n_unique() == 1:
-        nodes.refuse(f"has the same value, {labels[0]!r}, for every node", column="label")
-    else:
-        y, label_names = encode(labels)
+    if schema is not None and (difference := schema.difference_of_names(names)):
+        raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
+    features = read_features(nodes, names, missing, schema)
+    y, label_names, columns = _labelled(nodes, features, schema)
     client, client_names, split = None, None, None
     if "client" in nodes.frame.columns:
         client, client_names = encode(nodes.text("client"))
     if "split" in nodes.frame.columns:
-        split = _split(nodes)
+        split = _split(nodes, y)
     member, group_names = None, None
     if group is not None:
         member, group_names = encode(nodes.text(group))
     return assemble(
-        x,
-        _edges(path, ids),
+        features.x,
+        _edges(edges, ids),
         y,
-        name=path.resolve().name,
+        name=name,
         label_names=label_names,
         node_ids=ids.to_list(),
         client=client,
@@ -72,43 +91,87 @@ def read_folder(
         split=split,
         group=member,
         group_names=group_names,
+        columns=columns,
+        missing=features.missing,
     )
 
 
 def read_schema_of(path: Path, *, group: str | None = None) -> Schema:
     """The schema that a party's own nodes have; the column ``group`` is no part of it."""
-    nodes = _nodes(path, group)
-    names = _features(nodes, group)
-    _, labels = encode(nodes.text("label"))
-    return _schema(names, nodes.numbers(names), labels)
+    nodes = _nodes(path, None, group)
+    features = read_features(nodes, _feature_columns(nodes, group))
+    _, labels = encode(nodes.text("label", empty=True).drop_nulls())
+    return Schema(features.columns, tuple(labels))
 
 
-def _schema(names: Sequence[str], x: NDArray[np.float32], labels: Sequence[str]) -> Schema:
-    binary = ((x == 0) | (x == 1)).all(axis=0)
-    types: list[Type] = ["binary" if only_bits else "number" for only_bits in binary]
-    return Schema(tuple(zip(names, types, strict=True)), tuple(labels))
+def holds_nodes(folder: Path) -> bool:
+    """Whether a folder holds a table of nodes."""
+    return find_table(folder, "nodes") is not None
 
 
-def _file(folder: Path, stem: str) -> Path:
-    found = [file for file in (folder / f"{stem}.csv", folder / f"{stem}.parquet") if file.exists()]
-    if not found:
-        raise DataError(f"{folder} has neither {stem}.csv nor {stem}.parquet.")
-    if len(found) > 1:
-        raise DataError(f"{folder} has both {stem}.csv and {stem}.parquet; keep one of them.")
-    return found[0]
-
-
-def _nodes(folder: Path, group: str | None) -> Table:
+def _nodes(path: Path, schema: Schema | None, group: str | None) -> Table:
     if group in ("id", "label", "split"):
         raise UsageError(
             f"group is {group!r}, which says something else about a node; it must be another "
             "column of nodes."
         )
     own = () if group is None else (group,)
-    return Table(_file(folder, "nodes"), needed=("id", "label", *own), text=(*NODE_COLUMNS, *own))
+    wanted = (*NODE_COLUMNS, *own)
+    if schema is None:
+        return Table(_file(path, "nodes"), wanted, needed=("id", "label", *own))
+    return Table(
+        _file(path, "nodes"),
+        wanted,
+        needed=("id", *own),
+        features=schema.names,
+        words=[name for name, kind in schema.features if isinstance(kind, tuple)],
+    )
 
 
-def _features(nodes: Table, group: str | None = None) -> list[str]:
+def _file(folder: Path, stem: str) -> Path:
+    found = find_table(folder, stem)
+    if found is None:
+        raise DataError(
+            f"{folder} has neither {stem}.csv nor {stem}.parquet, nor {stem}.tsv, nor a .csv or "
+            ".tsv packed as .gz or .zst."
+        )
+    return found
+
+
+def _labelled(
+    nodes: Table, features: Features, schema: Schema | None
+) -> tuple[NDArray[np.int64], list[str], Sequence[Column]]:
+    """Labels by number, their names, and the columns as the schema, if any, has them."""
+    labels = (
+        nodes.text("label", empty=True)
+        if "label" in nodes.frame.columns
+        else pl.Series([None] * len(nodes.frame), dtype=pl.String)
+    )
+    known = labels.drop_nulls()
+    if schema is not None:
+        if difference := schema.difference(Schema(features.columns, ())):
+            raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
+        other = ~labels.is_in(list(schema.labels)).fill_null(True)
+        if other.any():
+            row = int(other.arg_max() or 0)
+            what = f"{labels[row]!r} is not among the agreed labels"
+            nodes.refuse(what, row=row, column="label")
+        y, names = encode(known, schema.labels)
+        columns: Sequence[Column] = schema.features
+    else:
+        if known.is_empty():
+            nodes.refuse("is empty for every node", column="label")
+        if known.n_unique() == 1:
+            every = "every node" if len(known) == len(labels) else "every node that has one"
+            nodes.refuse(f"has the same value, {known[0]!r}, for {every}", column="label")
+        y, names = encode(known)
+        columns = features.columns
+    all_labels = np.full(len(labels), NO_LABEL, dtype=np.int64)
+    all_labels[labels.is_not_null().to_numpy()] = y
+    return all_labels, names, columns
+
+
+def _feature_columns(nodes: Table, group: str | None = None) -> list[str]:
     if nodes.frame.is_empty():
         nodes.refuse("has no nodes")
     features = [name for name in nodes.frame.columns if name not in (*NODE_COLUMNS, group)]
@@ -123,11 +186,10 @@ def _refuse_repeated(nodes: Table, ids: pl.Series) -> None:
         nodes.refuse(f"the id {ids[row]!r} has been used before", row=row, column="id")
 
 
-def _edges(folder: Path, ids: pl.Series) -> NDArray[np.int64]:
+def _edges(table: Table, ids: pl.Series) -> NDArray[np.int64]:
     """The edges (2, m) as positions in ``ids``."""
-    table = Table(_file(folder, "edges"), needed=("source", "target"))
     ends = []
-    for column in ("source", "target"):
+    for column in ENDS:
         names = table.text(column)
         end = names.cast(pl.Enum(ids), strict=False)
         if end.has_nulls():
@@ -137,14 +199,21 @@ def _edges(folder: Path, ids: pl.Series) -> NDArray[np.int64]:
     return np.stack(ends)
 
 
-def _split(nodes: Table) -> NDArray[np.int8]:
-    words = nodes.text("split")
+def _split(nodes: Table, y: NDArray[np.int64]) -> NDArray[np.int8]:
+    """The nodes' roles; one without a label has none, whatever stands there."""
+    words = nodes.text("split", empty=True)
+    labelled = pl.Series(y != NO_LABEL)
+    nodes.refuse_where(words.is_null() & labelled, "split", "is empty")
     known = [role.name.lower() for role in Role]
     roles = words.cast(pl.Enum(known), strict=False)
-    if roles.has_nulls():
-        row = int(roles.is_null().arg_max() or 0)
+    unknown = roles.is_null() & words.is_not_null()
+    if unknown.any():
+        row = int(unknown.arg_max() or 0)
         nodes.refuse(f"{words[row]!r} is not one of {', '.join(known)}", row=row, column="split")
-    for role in (Role.TRAIN, Role.CALIB, Role.TEST):
-        if not (roles == role.name.lower()).any():
-            nodes.refuse(f"no node has {role.name.lower()!r}", column="split")
-    return roles.to_physical().to_numpy().astype(np.int8)
+    numbers = roles.to_physical().cast(pl.Int8).fill_null(NO_ROLE).to_numpy().copy()
+    numbers[y == NO_LABEL] = NO_ROLE
+    if labelled.any():
+        for role in (Role.TRAIN, Role.CALIB, Role.TEST):
+            if not (numbers == role).any():
+                nodes.refuse(f"no node has {role.name.lower()!r}", column="split")
+    return numbers

@@ -8,36 +8,51 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fedcover.errors import DataError
 
-Type = Literal["binary", "number"]
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+Type: TypeAlias = Literal["binary", "number"]
 TYPES: tuple[Type, ...] = ("binary", "number")
+
+Kind: TypeAlias = Type | tuple[str, ...]
+"""What a column holds: 0 and 1, numbers, or one of these words (its categories, in order)."""
+
+Column: TypeAlias = tuple[str, Kind]
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Names and types of the features in their order, and all labels in theirs.
+    """Names and types of the feature columns in their order, and all labels in theirs.
 
-    ``binary`` features are 0 or 1 at every party. The labels' order is that of the models' outputs.
+    ``binary`` columns are 0 or 1 at every party; a column of words has its categories for a type,
+    and becomes one feature for each. The labels' order is that of the models' outputs.
     """
 
-    features: tuple[tuple[str, Type], ...]
+    features: tuple[Column, ...]
     labels: tuple[str, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The features' names."""
+        """The columns' names."""
         return tuple(name for name, _ in self.features)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The features' names: the columns', and ``column=category`` for words."""
+        return tuple(feature_names(self.features))
 
     @property
     def binary(self) -> bool:
         """Whether all features are 0 or 1."""
-        return all(kind == "binary" for _, kind in self.features)
+        return all(kind != "number" for _, kind in self.features)
 
     @property
     def fingerprint(self) -> str:
@@ -47,7 +62,10 @@ class Schema:
     def to_json(self) -> str:
         """The file's text; one schema has one spelling."""
         content = {
-            "features": [list(feature) for feature in self.features],
+            "features": [
+                [name, {"category": list(kind)} if isinstance(kind, tuple) else kind]
+                for name, kind in self.features
+            ],
             "labels": list(self.labels),
         }
         return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
@@ -57,20 +75,62 @@ class Schema:
 
         A binary feature also fits where a number is agreed, and a party need not have every label.
         """
-        pairs = zip_longest(self.features, other.features)
-        for place, (mine, its) in enumerate(pairs, 1):
-            if mine is None:
-                return f"column {its[0]!r} is one feature more than agreed"
-            if its is None:
-                return f"column {mine[0]!r} is missing, the agreed feature {place}"
-            if mine[0] != its[0]:
-                return f"column {its[0]!r} is feature {place}, where column {mine[0]!r} is agreed"
+        if difference := self.difference_of_names(other.names):
+            return difference
+        for mine, its in zip(self.features, other.features, strict=True):
             if (mine[1], its[1]) == ("binary", "number"):
                 return f"column {mine[0]!r} has other values than 0 and 1, which are agreed"
+            if isinstance(mine[1], tuple) != isinstance(its[1], tuple):
+                agreed, found = (_spoken(kind) for kind in (mine[1], its[1]))
+                return f"column {mine[0]!r} holds {found}, where {agreed} are agreed"
+            if isinstance(mine[1], tuple) and (extra := [w for w in its[1] if w not in mine[1]]):
+                return f"column {mine[0]!r} has {extra[0]!r}, which is not an agreed category"
         for label in other.labels:
             if label not in self.labels:
                 return f"column 'label' has {label!r}, which is not among the agreed labels"
         return ""
+
+    def difference_of_names(self, names: Sequence[str]) -> str:
+        """Say where the names of columns first differ from the agreed ones; "" if nowhere."""
+        for place, (mine, its) in enumerate(zip_longest(self.names, names), 1):
+            if mine is None:
+                return f"column {its!r} is one feature more than agreed"
+            if its is None:
+                return f"column {mine!r} is missing, the agreed feature {place}"
+            if mine != its:
+                return f"column {its!r} is feature {place}, where column {mine!r} is agreed"
+        return ""
+
+
+def feature_names(columns: Iterable[Column]) -> list[str]:
+    """The names of the features that columns become.
+
+    >>> feature_names([("age", "number"), ("ward", ("north", "south"))])
+    ['age', 'ward=north', 'ward=south']
+    """
+    names = []
+    for name, kind in columns:
+        names += [f"{name}={word}" for word in kind] if isinstance(kind, tuple) else [name]
+    return names
+
+
+def numeric_features(columns: Iterable[Column]) -> list[bool]:
+    """Which features are numbers other than 0 and 1, in the order of :func:`feature_names`."""
+    marks = []
+    for _, kind in columns:
+        marks += [False] * len(kind) if isinstance(kind, tuple) else [kind == "number"]
+    return marks
+
+
+def schema_of(graph: Data) -> Schema:
+    """The schema of a graph that was read from tables, with which later ones are read alike."""
+    if "columns" not in graph:
+        raise DataError(f"{graph.name} was not read from tables, so that it has no schema.")
+    return Schema(tuple(graph.columns), tuple(graph.label_names))
+
+
+def _spoken(kind: Kind) -> str:
+    return "words" if isinstance(kind, tuple) else "numbers"
 
 
 def read_schema(path: Path) -> Schema:
@@ -86,25 +146,43 @@ def parse_schema(text: str, source: str) -> Schema:
     """The schema that a text spells; errors begin with ``source``."""
     try:
         content: Any = json.loads(text)
-        features = tuple((str(name), kind) for name, kind in content["features"])
-        labels = tuple(content["labels"])
-    except (ValueError, KeyError, TypeError) as error:
+        features = tuple((name, _kind(kind)) for name, kind in content["features"])
+        labels = content["labels"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{source} is not a schema of fedcover: {_reason(error)}.") from error
+    if not isinstance(labels, list):
+        raise DataError(f"{source}: labels must be a list.")
     for name, kind in features:
-        if kind not in TYPES:
+        if kind not in TYPES and not (isinstance(kind, tuple) and kind):
             raise DataError(
                 f"{source}: feature {name!r} has the type {kind!r}; it must be one of "
-                f"{', '.join(TYPES)}."
+                f"{', '.join(TYPES)}, or a category with its words."
             )
+        if isinstance(kind, tuple) and len(set(kind)) < len(kind):
+            raise DataError(f"{source}: feature {name!r} has the same category twice.")
     for what, names in (("feature", [name for name, _ in features]), ("label", labels)):
         if not all(isinstance(name, str) for name in names):
             raise DataError(f"{source}: every {what} must have a name.")
         if len(set(names)) < len(names):
-            repeated = next(name for i, name in enumerate(names) if name in names[:i])
+            repeated = next(name for name in names if names.count(name) > 1)
             raise DataError(f"{source} names the {what} {repeated!r} twice.")
     if not features or len(labels) < 2:
         raise DataError(f"{source} must have at least one feature and two labels.")
-    return Schema(features, labels)
+    schema = Schema(features, tuple(labels))
+    try:
+        schema.to_json().encode()
+    except UnicodeEncodeError:  # half of a pair that JSON can spell and UTF-8 cannot
+        raise DataError(f"{source} has a name that is not text in Unicode.") from None
+    return schema
+
+
+def _kind(spelt: Any) -> Any:
+    """A type as the file spells it: a word, or an object with the words of a category."""
+    if isinstance(spelt, dict) and set(spelt) == {"category"}:
+        words = spelt["category"]
+        if isinstance(words, list) and all(isinstance(word, str) for word in words):
+            return tuple(words)
+    return spelt
 
 
 def _reason(error: Exception) -> str:

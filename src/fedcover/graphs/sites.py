@@ -21,8 +21,8 @@ from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.labels import encode
 from fedcover.graphs.partition import Partition, client_graphs
-from fedcover.graphs.readers import read_folder, read_schema_of
-from fedcover.graphs.schema import Schema, Type, read_schema
+from fedcover.graphs.readers import ENDS, holds_nodes, read_folder, read_schema_of
+from fedcover.graphs.schema import Kind, Schema, Type, read_schema
 from fedcover.graphs.splits import Role
 
 SCHEMA_FILE = "schema.json"
@@ -30,13 +30,9 @@ SCHEMA_FILE = "schema.json"
 
 def site_folders(path: Path) -> list[Path]:
     """The folders in it that hold nodes, by name; none if it holds nodes itself."""
-    if _holds_nodes(path):
+    if holds_nodes(path):
         return []
-    return sorted(folder for folder in path.iterdir() if folder.is_dir() and _holds_nodes(folder))
-
-
-def _holds_nodes(folder: Path) -> bool:
-    return any((folder / f"nodes.{kind}").exists() for kind in ("csv", "parquet"))
+    return sorted(folder for folder in path.iterdir() if folder.is_dir() and holds_nodes(folder))
 
 
 def read_sites(path: Path, *, group: str | None = None) -> Data:
@@ -78,9 +74,17 @@ def common_schema(folders: Sequence[Path], *, group: str | None = None) -> Schem
     """The first party's features, as loose as any party has them, and the labels of all."""
     own = [read_schema_of(folder, group=group) for folder in folders]
     _, labels = encode(sorted({label for schema in own for label in schema.labels}))
-    numbers = {name for schema in own for name, kind in schema.features if kind == "number"}
-    types: list[Type] = ["number" if name in numbers else "binary" for name in own[0].names]
-    return Schema(tuple(zip(own[0].names, types, strict=True)), tuple(labels))
+    features = tuple((name, _loosest(name, own)) for name in own[0].names)
+    return Schema(features, tuple(labels))
+
+
+def _loosest(name: str, schemas: Sequence[Schema]) -> Kind:
+    """A column's type, so that every party's values fit: words of all, numbers, or bits."""
+    kinds = [kind for schema in schemas for column, kind in schema.features if column == name]
+    words = {word for kind in kinds if isinstance(kind, tuple) for word in kind}
+    if words:
+        return tuple(sorted(words))
+    return "number" if "number" in kinds else "binary"
 
 
 def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np.int8]) -> Schema:
@@ -92,9 +96,10 @@ def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np
     kind: Type = "binary" if np.isin(values, (0, 1)).all() else "number"
     features = [f"x{column}" for column in range(x.shape[1])]
     schema = Schema(tuple((name, kind) for name in features), tuple(graph.label_names))
-    labels = np.array(graph.label_names, dtype=object)[graph.y.numpy()]
+    # The last entry, None, is where a node without a label, or role, points to with its -1.
+    labels = np.array([*graph.label_names, None], dtype=object)[graph.y.numpy()]
     ids = np.asarray(graph.node_ids).astype(str)
-    words = np.array([role.name.lower() for role in Role], dtype=object)[roles]
+    words = np.array([*(role.name.lower() for role in Role), None], dtype=object)[roles]
     dtype = np.uint8 if kind == "binary" else np.float32
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,10 +113,11 @@ def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np
                         "id": ids[part.nodes],
                         "label": labels[part.nodes].tolist(),
                         "split": words[part.nodes].tolist(),
-                    }
+                    },
+                    schema_overrides={"label": pl.String, "split": pl.String},
                 ).hstack(pl.DataFrame(dense.astype(dtype), schema=features))
                 once = part.edge_index[:, part.edge_index[0] < part.edge_index[1]]
-                ends = {name: ids[part.nodes][end] for name, end in zip(_ENDS, once, strict=True)}
+                ends = {name: ids[part.nodes][end] for name, end in zip(ENDS, once, strict=True)}
                 folder = beside / _site_name(partition, number)
                 folder.mkdir()
                 nodes.write_parquet(folder / "nodes.parquet")
@@ -126,9 +132,6 @@ def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}.") from error
     return schema
-
-
-_ENDS = ("source", "target")
 
 
 def _site_name(partition: Partition, number: int) -> str:

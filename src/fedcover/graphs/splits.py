@@ -19,6 +19,10 @@ class Role(IntEnum):
     TEST = 3
 
 
+NO_ROLE = -1
+"""A node without a label is used for nothing: it is only seen as a neighbour."""
+
+
 def split(
     client: NDArray[np.integer],
     rng: np.random.Generator,
@@ -26,15 +30,19 @@ def split(
     valid: float = 0.2,
     given: NDArray[np.integer] | None = None,
     names: Sequence[str] | None = None,
+    labelled: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int8]:
     """Give every node (n,) a :class:`Role`, inside each client apart.
 
     Of a client's n nodes, round(train·n), at least one, are set aside for training; of these,
     round(valid·that) become validation, but never the last one. The rest is halved, test taking
     the odd node. ``given`` is the graph's own split column: it is checked and returned.
-    ``names`` are the clients' names in errors.
+    ``names`` are the clients' names in errors. Nodes that are not ``labelled`` get
+    :data:`NO_ROLE`, and the others are divided as if they were alone; every client needs some.
     """
     client = np.asarray(client)
+    if labelled is not None and not labelled.all():
+        return _among(np.asarray(labelled), client, rng, train, valid, given, names)
     if not 0 < train < 1:
         raise UsageError(f"train is {train}, but must lie strictly between 0 and 1.")
     if not 0 <= valid < 1:
@@ -59,6 +67,30 @@ def split(
     roles[_shuffled(client, rng)] = np.repeat(
         np.tile(np.arange(len(Role), dtype=np.int8), len(sizes)), counts.ravel()
     )
+    return roles
+
+
+def _among(
+    labelled: NDArray[np.bool_],
+    client: NDArray[np.integer],
+    rng: np.random.Generator,
+    train: float,
+    valid: float,
+    given: NDArray[np.integer] | None,
+    names: Sequence[str] | None,
+) -> NDArray[np.int8]:
+    """Roles for the labelled nodes, and none for the others."""
+    clients = int(client.max(initial=-1)) + 1
+    counts = np.bincount(client[labelled], minlength=clients)
+    without = np.flatnonzero((counts == 0) & (np.bincount(client, minlength=clients) > 0))
+    if len(without):
+        name = (names or range(clients))[without[0]]
+        raise DataError(f"Client {name} has no node with a label, so that it cannot take part.")
+    if given is not None and given.shape != client.shape:
+        raise DataError(f"The split has {len(given)} entries, but there are {len(client)} nodes.")
+    roles = np.full(len(client), NO_ROLE, dtype=np.int8)
+    own = None if given is None else np.asarray(given)[labelled]
+    roles[labelled] = split(client[labelled], rng, train, valid, own, names)
     return roles
 
 

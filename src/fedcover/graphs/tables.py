@@ -1,61 +1,95 @@
-"""One CSV or Parquet file as columns, where every mistake has a place to point at."""
+"""One table as columns, where every mistake has a place to point at.
+
+Files are CSV or TSV, plain or compressed (``.gz``, ``.zst``), or Parquet.
+"""
 
 import csv
-from collections.abc import Iterable
+import io
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from fedcover.errors import DataError
+from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
+from fedcover.graphs.headers import meanings
+from fedcover.graphs.parquet import check_parquet
+
+SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst", ".parquet")
+"""What the names of tables end in."""
+
+PROBED_ROWS = 1_000
+"""Rows from which it is guessed which columns of a CSV hold words; a wrong guess costs time."""
 
 _NAME_TYPES = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
+_CELL = 4  # bytes of a value in memory
+# Polars reports a file that it did not foresee by a panic, which is no Exception.
+_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
+_NOT_PARQUET = (*_UNREADABLE, KeyError, IndexError, TypeError, AttributeError)
 
 
 class Table:
     """The columns of a file, read at once, of which those ``needed`` must be there.
 
-    CSV knows no types: the columns of ``text`` (None: all) are read as strings, others as float32.
+    Columns that mean one of ``wanted`` (see :mod:`fedcover.graphs.headers`) go by that name, others
+    by their own. CSV knows no types: wanted columns are read as strings, and so are the ones that
+    hold words, which are those of ``words``, or found by looking (None); the rest as float32.
     Errors name the file and the line (CSV, counted from 1 with the header) or the row (Parquet,
-    counted from 1), and the column.
+    counted from 1), and the column as the file spells it.
     """
 
     def __init__(
-        self, path: Path, needed: Iterable[str], text: Iterable[str] | None = None
+        self,
+        path: Path,
+        wanted: Collection[str],
+        needed: Iterable[str],
+        features: Collection[str] = (),
+        words: Collection[str] | None = None,
     ) -> None:
         self.path = path
-        self.is_csv = path.suffix == ".csv"
-        columns = self._header() if self.is_csv else self._schema()
+        self.is_csv = path.suffix != ".parquet"
+        self._delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
+        self.spelt: dict[str, str] = {}  # how the file spells each column
+        self._unpacked: bytes | None = None
+        if path.suffix in (".gz", ".zst"):
+            try:
+                self._unpacked = unpacked(path)
+            except OSError:
+                self.refuse("is not a readable file")
+        header = self._header() if self.is_csv else self._schema()
+        self._raw = header
+        columns = meanings(header, wanted, features)
+        self.spelt = self._spelling(header, columns, wanted)
         for column in needed:
-            if column not in columns:
-                self.refuse(f"has no column {column!r}; it has {', '.join(columns)}")
-        numeric = [] if text is None else [name for name in columns if name not in set(text)]
-        self.frame = self._read_csv(columns, numeric) if self.is_csv else self._read_parquet()
+            if column not in self.spelt:
+                self.refuse(f"has no column {column!r}; it has {', '.join(header)}")
+        rest = [name for name in columns if name not in wanted]
+        if not self.is_csv:
+            self.frame = self._read_parquet(columns)
+        elif not rest:
+            self.frame = self._strings(columns)
+        else:
+            self.frame = self._read_csv(columns, rest, words)
 
-    def text(self, column: str) -> pl.Series:
-        """A column of names: strings or integers, none of them empty."""
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return str(self.path)
+
+    def text(self, column: str, empty: bool = False) -> pl.Series:
+        """A column of names: strings or integers; none of them empty, unless it may be (null)."""
         values = self.frame[column]
+        if values.dtype == pl.Null and empty:
+            return values.cast(pl.String)
         if not (values.dtype.is_integer() or values.dtype in _NAME_TYPES):
             self.refuse(f"has the type {values.dtype}, not text or integers", column=column)
         values = values.cast(pl.String)
-        self.refuse_where(values.is_null() | (values == ""), column, "is empty")
-        return values
-
-    def numbers(self, columns: list[str]) -> NDArray[np.float32]:
-        """Columns of finite numbers as one float32 matrix."""
-        matrix = np.empty((len(self.frame), len(columns)), dtype=np.float32)
-        for position, column in enumerate(columns):
-            values = self.frame[column]
-            if not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
-                self.refuse(f"has the type {values.dtype}, not numbers", column=column)
-            self.refuse_where(values.is_null(), column, "is empty")
-            values = values.cast(pl.Float32, strict=False)
-            self.refuse_where(~values.is_finite(), column, "is not a finite float32 number")
-            matrix[:, position] = values.to_numpy()
-        return matrix
+        missing = values.is_null() | (values == "")
+        if not empty:
+            self.refuse_where(missing, column, "is empty")
+        return values.set(missing.fill_null(True), None) if missing.any() else values
 
     def refuse_where(self, wrong: pl.Series, column: str, what: str) -> None:
         """Refuse the file if a row is wrong, naming the first such."""
@@ -68,32 +102,101 @@ class Table:
         if row is not None:
             place += f", line {self._line(row)}" if self.is_csv else f", row {row + 1}"
         if column is not None:
-            place += f", column {column!r}"
+            place += f", column {self._spelt(column)!r}"
+        what = " ".join(what.splitlines())  # a name in it may be of several lines
         raise DataError(f"{place}: {what}." if place != str(self.path) else f"{place} {what}.")
 
+    def _spelt(self, column: str) -> str:
+        return self.spelt.get(column, column)
+
+    def _spelling(
+        self, header: Sequence[str], columns: Sequence[str], wanted: Collection[str]
+    ) -> dict[str, str]:
+        """How the file spells each column; two that are the same are refused."""
+        spelt: dict[str, str] = {}
+        row = -1 if self.is_csv else None
+        for position, (name, column) in enumerate(zip(header, columns, strict=True)):
+            if column == "":
+                self.refuse(f"has no name for column {position + 1}", row=row)
+            if column not in spelt:
+                spelt[column] = name.strip()
+            elif column in wanted and spelt[column] != name.strip():
+                self.refuse(
+                    f"the columns {spelt[column]!r} and {name.strip()!r} both mean {column!r}; "
+                    "keep or rename one of them",
+                    row=row,
+                )
+            else:
+                self.refuse("stands twice in the header", row=row, column=name.strip())
+        return spelt
+
     def _schema(self) -> list[str]:
+        """The columns of a Parquet file, once its size in memory is known to be bounded."""
         try:
-            return list(pl.read_parquet_schema(self.path))
-        except (pl.exceptions.PolarsError, OSError):
+            check_parquet(self.path)
+            header = list(pl.read_parquet_schema(self.path))
+            rows = pl.scan_parquet(self.path).select(pl.len()).collect().item()
+            size = self.path.stat().st_size
+        except _NOT_PARQUET:
+            self.refuse("is not a readable Parquet file")
+        if rows * max(len(header), 1) * _CELL > allowed(size):
+            raise refuse_expansion(self.path, size)
+        return header
+
+    def _read_parquet(self, columns: list[str]) -> pl.DataFrame:
+        try:
+            frame = pl.read_parquet(self.path)
+            frame.columns = columns
+            return frame
+        except _UNREADABLE:
             self.refuse("is not a readable Parquet file")
 
-    def _read_parquet(self) -> pl.DataFrame:
+    def _read_csv(
+        self, columns: list[str], rest: list[str], words: Collection[str] | None
+    ) -> pl.DataFrame:
+        if words is None:
+            words = self._wordy(columns, rest)
+        types: dict[str, type[pl.DataType]] = dict.fromkeys(columns, pl.String)
+        types |= dict.fromkeys((name for name in rest if name not in words), pl.Float32)
         try:
-            return pl.read_parquet(self.path)
-        except (pl.exceptions.PolarsError, OSError):
-            self.refuse("is not a readable Parquet file")
+            return self._polars(types)
+        except _UNREADABLE:
+            return self._strings(columns)  # there are words where none were seen, or it is broken
 
-    def _read_csv(self, columns: list[str], numeric: list[str]) -> pl.DataFrame:
-        types = dict.fromkeys(columns, pl.String) | dict.fromkeys(numeric, pl.Float32)
+    def _wordy(self, columns: list[str], rest: list[str]) -> list[str]:
+        """Columns with something else than a number in the first rows."""
         try:
-            return pl.read_csv(self.path, schema=types)
-        except (pl.exceptions.PolarsError, OSError):
-            self._explain(columns, numeric)
+            probe = self._polars(dict.fromkeys(columns, pl.String), PROBED_ROWS)
+        except _UNREADABLE:
+            return []
+        return [
+            name
+            for name in rest
+            if probe[name].cast(pl.Float32, strict=False).null_count() > probe[name].null_count()
+        ]
+
+    def _strings(self, columns: list[str]) -> pl.DataFrame:
+        try:
+            return self._polars(dict.fromkeys(columns, pl.String))
+        except _UNREADABLE:
+            self._explain()
+
+    def _polars(self, types: dict[str, type[pl.DataType]], rows: int | None = None) -> pl.DataFrame:
+        source = self.path if self._unpacked is None else self._unpacked
+        spelt = dict(zip(self._raw, types.values(), strict=True))
+        frame = pl.read_csv(source, schema=spelt, separator=self._delimiter, n_rows=rows)
+        frame.columns = list(types)
+        return frame
+
+    def _open(self) -> TextIO:
+        if self._unpacked is None:
+            return self.path.open(encoding="utf-8-sig", newline="")
+        return io.TextIOWrapper(io.BytesIO(self._unpacked), encoding="utf-8-sig", newline="")
 
     def _header(self) -> list[str]:
         try:
-            with self.path.open(encoding="utf-8-sig", newline="") as file:
-                records = csv.reader(file)
+            with self._open() as file:
+                records = csv.reader(file, delimiter=self._delimiter)
                 header = next(records, [])
                 file.seek(0)
                 lines = list(islice(file, records.line_num))
@@ -103,39 +206,64 @@ class Table:
             self.refuse("ends its lines with CR alone; save it with LF or CRLF line ends")
         if not header:
             self.refuse("is empty, but its first line must name the columns")
-        for position, name in enumerate(header):
-            if name == "":
-                self.refuse(f"has no name for column {position + 1}", row=-1)
-            if name in header[:position]:
-                self.refuse("stands twice in the header", row=-1, column=name)
         return header
 
-    def _explain(self, columns: list[str], numeric: list[str]) -> NoReturn:
-        """Find out why polars could not read the file: a wide row, or a word among numbers."""
+    def _explain(self) -> NoReturn:
+        """Find out why polars could not read the file: perhaps a row is too wide."""
         try:
-            with self.path.open(encoding="utf-8-sig", newline="") as file:
-                records = csv.reader(file, strict=True)
+            with self._open() as file:
+                records = csv.reader(file, strict=True, delimiter=self._delimiter)
                 width = len(next(records))
                 for row, record in enumerate(records):
                     if len(record) > width:
                         what = f"has {len(record)} fields, but the header has {width}"
                         self.refuse(what, row=row)
-            strings = pl.read_csv(self.path, schema=dict.fromkeys(columns, pl.String))
-        except (UnicodeDecodeError, csv.Error, pl.exceptions.PolarsError, OSError):
+        except (UnicodeDecodeError, csv.Error, OSError):
             self.refuse("is not a readable CSV file in UTF-8")
-        for column in numeric:
-            values = strings[column]
-            wrong = values.str.strip_chars().cast(pl.Float32, strict=False).is_null()
-            wrong &= values.is_not_null()
-            if wrong.any():
-                row = int(wrong.arg_max() or 0)
-                self.refuse(f"{values[row]!r} is not a number", row=row, column=column)
         self.refuse("is not a readable CSV file")
 
     def _line(self, row: int) -> int:
         """The line where a row starts: a quoted field may span several (row -1: the header)."""
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
-            records = csv.reader(file)
-            for _ in range(row + 1):
-                next(records)
+        with self._open() as file:
+            records = csv.reader(file, delimiter=self._delimiter)
+            try:
+                for _ in range(row + 1):
+                    next(records)
+            except (StopIteration, csv.Error, UnicodeDecodeError):
+                pass  # polars tells rows apart otherwise than csv does: this far they agree
             return records.line_num + 1
+
+
+class FrameTable(Table):
+    """Columns that are in memory already; an error names the source and what ``place`` calls a row.
+
+    >>> FrameTable("the graph", pl.DataFrame({"id": ["a"]}), lambda row: f"node {row}").frame.height
+    1
+    """
+
+    def __init__(self, source: str, frame: pl.DataFrame, place: Callable[[int], str]) -> None:
+        self.source, self.frame, self._place = source, frame, place
+        self.is_csv = False
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return self.source
+
+    def refuse(self, what: str, *, row: int | None = None, column: str | None = None) -> NoReturn:
+        """Raise the error: source, place, what is the matter."""
+        place = self.source
+        if row is not None:
+            place += f", {self._place(row)}"
+        if column is not None:
+            place += f", attribute {column!r}"
+        raise DataError(f"{place}: {what}." if place != self.source else f"{place} {what}.")
+
+
+def find_table(folder: Path, stem: str) -> Path | None:
+    """The file of this name in the folder; several of them are refused."""
+    found = [folder / f"{stem}{end}" for end in SUFFIXES if (folder / f"{stem}{end}").exists()]
+    if len(found) > 1:
+        names = " and ".join(file.name for file in found[:2])
+        raise DataError(f"{folder} has both {names}; keep one of them.")
+    return found[0] if found else None

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from fedcover.federation import Client
 from fedcover.federation.engine import Features
-
-NO_LABEL = -1
+from fedcover.graphs.labels import NO_LABEL
 
 
 def augment(

@@ -24,8 +24,9 @@ from fedcover.errors import DataError
 from fedcover.federation import Client, Engine, Federation
 from fedcover.federation.engine import Features, OnRound
 from fedcover.federation.ledger import Ledger
+from fedcover.graphs.labels import NO_LABEL
 from fedcover.models import Weights
-from fedcover.neighbors.augment import NO_LABEL, append_rows, augment, mean_entries, trimmed
+from fedcover.neighbors.augment import append_rows, augment, mean_entries, trimmed
 from fedcover.neighbors.links import choose_links
 from fedcover.neighbors.prototypes import client_prototypes
 from fedcover.neighbors.settings import GenSettings

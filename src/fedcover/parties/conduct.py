@@ -84,7 +84,7 @@ class Conductor:
     def __init__(self, job: Job, schema: Schema, roster: Roster, checkpoint: Checkpoint) -> None:
         self._job, self._schema, self._roster = job, schema, roster
         self._checkpoint = checkpoint
-        self._features = len(schema.features)
+        self._features = len(schema.feature_names)
 
     def conversation(self) -> Conversation[dict[str, MethodOutcome]]:
         """Everything from the prototypes to the last count, by method."""

@@ -48,7 +48,7 @@ def write_outcome(
             "graph": {
                 "name": name,
                 "nodes": sum(roster.of("nodes").values()),
-                "features": len(schema.features),
+                "features": len(schema.feature_names),
                 "labels": len(schema.labels),
                 "label_names": list(schema.labels),
                 "schema": schema.fingerprint,

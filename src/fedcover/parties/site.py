@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from fedcover.experiment.config import Config
 from fedcover.federation import Client
 from fedcover.graphs.assemble import feature_matrix
+from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.splits import Role, split
@@ -65,6 +66,7 @@ def read_site(folder: Path, schema: Schema, config: Config, seed: int, number: i
         valid=config.valid,
         given=graph.split.numpy() if "split" in graph else None,
         names=[folder.name],
+        labelled=graph.y.numpy() != NO_LABEL,
     )
     u = np.random.default_rng([seed, number, 0xC0F]).random(len(roles))
     return Site(graph, roles, u, number)

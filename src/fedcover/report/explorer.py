@@ -36,7 +36,7 @@ def explorer(stored: Stored, labels: list[str]) -> dict[str, Any] | None:
         return None
     nodes, clients = stored.nodes, _natural(_names(stored.nodes["client"]))
     index = {name: i for i, name in enumerate(nodes["node"].to_list())}
-    roles = ["training", "validation", "calibration", "test"]
+    roles = ["training", "validation", "calibration", "test", "unlabelled"]
     edges = stored.edges
     return {
         "clients": clients,
@@ -133,7 +133,8 @@ def _natural(names: list[str]) -> list[str]:
 
 
 def _codes(column: pl.Series, names: list[str]) -> list[int]:
-    code = {name: i for i, name in enumerate(names)}
+    """Positions in the names; -1 for a label that is not known."""
+    code: dict[str | None, int] = {name: i for i, name in enumerate(names)} | {None: -1}
     return [code[value] for value in column]
 
 

@@ -57,6 +57,7 @@ function absent(sentence) {
   say(sentence);
 }
 
+const labelOf = (label) => label < 0 ? "not known" : data.labels[label];
 const listed = (members) => members.map((label) => data.labels[label]);
 
 function showNode() {
@@ -70,13 +71,14 @@ function showNode() {
     return;
   }
   const row = rowOf.get(node), truth = shownNodes.label[node], role = shownNodes.roles[shownNodes.role[node]];
+  const aRole = `${role === "unlabelled" ? "an" : "a"} ${role}`;
   put("panel",
     h("h3", { "data-node": id, tabindex: "-1" }, `Node ${id}`),
-    h("p", { class: "sub" }, `Held by client ${shownNodes.clients[shownNodes.client[node]]} · ${role} node · true label ${data.labels[truth]} · ${shownNodes.boundary[node] ? "at the boundary" : "in the interior"}`),
-    row === undefined ? h("p", {}, role === "test" ? "Its scores are not stored, as the page would grow too large." : `It has no set: it is a ${role} node. Only test nodes have one.`) : setOf(row, node, truth),
+    h("p", { class: "sub" }, `Held by client ${shownNodes.clients[shownNodes.client[node]]} · ${role} node · true label ${labelOf(truth)} · ${shownNodes.boundary[node] ? "at the boundary" : "in the interior"}`),
+    row === undefined ? h("p", {}, role === "test" ? "Its scores are not stored, as the page would grow too large." : `It has no set: it is ${aRole} node. Only test nodes have one.`) : setOf(row, node, truth),
     neighbours(node));
   const members = row === undefined ? null : nodeSet(row);
-  say(members === null ? `Node ${id}: a ${role} node, ${role === "test" ? "its set is not stored on this page" : "which has no set"}.`
+  say(members === null ? `Node ${id}: ${aRole} node, ${role === "test" ? "its set is not stored on this page" : "which has no set"}.`
     : `Node ${id}: set {${listed(members).join(", ")}}, true label ${members.includes(truth) ? "in it" : "not in it"}.`);
 }
 
@@ -141,7 +143,7 @@ function neighbours(node) {
   return h("div", {}, h("h4", {}, `${count(degree, "neighbour")}${shownNodes.lost[node] ? `, ${shownNodes.lost[node]} lost in the cut` : ""}`),
     h("ul", { class: "near" }, around.slice(0, most).map((other) => h("li", {},
       h("a", { href: "#", "data-go": shownNodes.ids[other.node] }, shownNodes.ids[other.node]),
-      h("span", {}, ` · client ${shownNodes.clients[shownNodes.client[other.node]]} · ${data.labels[shownNodes.label[other.node]]}`),
+      h("span", {}, ` · client ${shownNodes.clients[shownNodes.client[other.node]]} · ${labelOf(shownNodes.label[other.node])}`),
       h("span", { class: other.lost ? "tag lost" : "tag" }, other.lost ? "lost" : "kept")))),
     missing > 0 ? h("p", { class: "sub" }, `${count(missing, "further neighbour")} not shown on this page.`) : null);
 }

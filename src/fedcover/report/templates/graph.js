@@ -51,7 +51,7 @@ function buildDrawing(pick) {
     const i = find(event);
     tip.style.opacity = i === null ? 0 : 1;
     if (i === null) return;
-    tip.textContent = `${short(shownNodes.ids[i])} · client ${short(shownNodes.clients[shownNodes.client[i]])} · ${short(data.labels[shownNodes.label[i]])}`;
+    tip.textContent = `${short(shownNodes.ids[i])} · client ${short(shownNodes.clients[shownNodes.client[i]])} · ${short(labelOf(shownNodes.label[i]))}`;
     const [x, y] = placeOf(i), room = canvas.clientWidth - tip.offsetWidth - 8;
     tip.style.transform = `translate(${Math.max(4, Math.min(room, x + 10))}px, ${Math.max(4, y - 34)}px)`;
   });

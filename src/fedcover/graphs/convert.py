@@ -1,0 +1,216 @@
+"""Graphs that other libraries hold: networkx objects and scipy matrices.
+
+A PyG ``Data`` needs no conversion; :func:`fedcover.graphs.check_graph` takes it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch_geometric.data import Data
+
+from fedcover.errors import DataError, UsageError
+from fedcover.graphs.assemble import assemble
+from fedcover.graphs.check import check_graph
+from fedcover.graphs.labels import NO_LABEL, encode
+from fedcover.graphs.readers import ENDS, NODE_COLUMNS, graph_of
+from fedcover.graphs.schema import Schema
+from fedcover.graphs.splits import Role
+from fedcover.graphs.tables import FrameTable
+
+if TYPE_CHECKING:
+    import networkx
+
+Strings = Sequence[str] | NDArray[Any]
+
+
+def from_networkx(
+    graph: networkx.Graph,
+    *,
+    label: str = "label",
+    features: Sequence[str] | None = None,
+    client: str | None = None,
+    split: str | None = None,
+    missing: str = "refuse",
+    schema: Schema | None = None,
+    name: str | None = None,
+) -> Data:
+    """A networkx graph whose nodes carry attributes, read as a folder of tables would be.
+
+    ``label``, ``client`` and ``split`` name attributes of nodes. ``features`` names those that
+    become features (None: all others, in the order they are first met). Numbers and booleans stay
+    numbers, text becomes categories; an attribute that a node lacks is a missing value, and a node
+    without the label is kept without one. Directions, parallel edges and self-loops do not matter.
+    """
+    try:
+        import networkx
+    except ImportError as error:
+        raise UsageError(
+            "from_networkx needs the package networkx: pip install networkx."
+        ) from error
+    if not isinstance(graph, networkx.Graph):
+        raise UsageError(f"graph is a {type(graph).__name__}; it must be a networkx graph.")
+    nodes = list(graph.nodes)
+    ids = [str(node) for node in nodes]
+    attributes = [graph.nodes[node] for node in nodes]
+    special = {"label": label, "client": client, "split": split}
+    if features is None:
+        met = dict.fromkeys(key for found in attributes for key in found)
+        features = [str(key) for key in met if key not in special.values()]
+    columns: dict[str, pl.Series] = {"id": pl.Series(ids, dtype=pl.String)}
+    for meaning, attribute in special.items():
+        if attribute is not None and (meaning != "label" or _occurs(attributes, attribute)):
+            columns[meaning] = _column([found.get(attribute) for found in attributes])
+    if "label" not in columns and schema is None:
+        raise DataError(f"No node of the graph has the attribute {label!r}, which is its label.")
+    for attribute in features:
+        if attribute in NODE_COLUMNS:
+            raise UsageError(
+                f"features has {attribute!r}, but {', '.join(NODE_COLUMNS)} are no features; name "
+                "it as client or split if it is that, or rename the attribute."
+            )
+        columns[attribute] = _column([found.get(attribute) for found in attributes])
+    source = "The networkx graph"
+    pairs = list(graph.edges())
+    edges = {
+        end: pl.Series([str(pair[side]) for pair in pairs], dtype=pl.String)
+        for side, end in enumerate(ENDS)
+    }
+    return graph_of(
+        FrameTable(source, pl.DataFrame(columns), lambda row: f"node {ids[row]!r}"),
+        FrameTable(source, pl.DataFrame(edges), lambda row: f"edge {row + 1}"),
+        name=name or str(graph.name or "graph"),
+        schema=schema,
+        missing=missing,
+    )
+
+
+def from_scipy(
+    adjacency: Any,
+    x: Any,
+    y: Any,
+    *,
+    client: Any = None,
+    split: Any = None,
+    label_names: Sequence[str] | None = None,
+    node_ids: Strings | None = None,
+    name: str = "graph",
+) -> Data:
+    """A graph from a square matrix (an entry that is not 0 is an edge), features and labels.
+
+    ``x`` (n, features) is a numpy array or scipy matrix of finite numbers, taken as it is. ``y``
+    (n,) holds integers, numbered as they are if ``label_names`` names them and -1 for none, or
+    text (None or "": none). ``client`` (n,) are names or numbers, ``split`` (n,) the words train,
+    valid, calib, test, or the numbers of :class:`~fedcover.graphs.Role`.
+    """
+    matrix = _matrix("adjacency", adjacency)
+    n = matrix.shape[0]
+    if matrix.shape[0] != matrix.shape[1]:
+        raise DataError(f"adjacency has the shape {matrix.shape}; it must be square.")
+    features = _matrix("x", x)
+    labels, names = _labels(np.asarray(y), label_names)
+    for what, values in (("x", features.shape), ("y", labels.shape)):
+        if values[0] != n:
+            raise DataError(f"{what} has {values[0]} rows; the graph has {n} nodes.")
+    owner, owners = (None, None) if client is None else encode(_texts("client", client, n))
+    return check_graph(
+        assemble(
+            _finite(features),
+            np.stack(matrix.nonzero()),
+            labels,
+            name=name,
+            label_names=names,
+            node_ids=np.arange(n) if node_ids is None else _texts("node_ids", node_ids, n),
+            client=owner,
+            client_names=owners,
+            split=None if split is None else _roles(split, n),
+        )
+    )
+
+
+def _occurs(attributes: Sequence[dict[Any, Any]], name: str) -> bool:
+    return any(name in found for found in attributes)
+
+
+def _column(values: list[Any]) -> pl.Series:
+    """Python values as a column: numbers, booleans or text, with None where there is none."""
+    values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {bool}:
+        return pl.Series(values, dtype=pl.Boolean)
+    if kinds <= {int} and all(value is None or abs(value) < 2**63 for value in values):
+        return pl.Series(values, dtype=pl.Int64)
+    if kinds <= {int, float, bool}:
+        return pl.Series([None if v is None else float(v) for v in values], dtype=pl.Float64)
+    return pl.Series([None if v is None else str(v) for v in values], dtype=pl.String)
+
+
+def _matrix(what: str, value: Any) -> sparse.csr_array | NDArray[Any]:
+    try:
+        matrix = sparse.csr_array(value) if sparse.issparse(value) else np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} is not a matrix of numbers.") from error
+    if matrix.ndim != 2 or matrix.dtype.kind not in "iufb":
+        raise DataError(f"{what} must be a matrix (2 dimensions) of real numbers.")
+    return matrix
+
+
+def _finite(x: sparse.csr_array | NDArray[Any]) -> sparse.csr_array | NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        result = x.astype(np.float32)
+    values = result if isinstance(result, np.ndarray) else result.data
+    if not np.isfinite(values).all():
+        raise DataError("x has a value that is not a finite float32 number.")
+    return result
+
+
+def _labels(
+    y: NDArray[Any], names: Sequence[str] | None
+) -> tuple[NDArray[np.int64], Sequence[str]]:
+    """Numbers and names; without names, integers count as they are spelt."""
+    if y.ndim != 1:
+        raise DataError(f"y has the shape {y.shape}; it must be (nodes,).")
+    if y.dtype.kind in "iu":
+        if names is not None:
+            return y.astype(np.int64), names
+        known = y >= 0
+        codes, found = encode(y[known])
+    else:
+        spelt = pl.Series([None if v is None else str(v) for v in y.tolist()], dtype=pl.String)
+        known = (spelt.is_not_null() & (spelt != "").fill_null(False)).to_numpy()
+        wanted = spelt.filter(pl.Series(known))
+        if names is not None and not wanted.is_in(list(names)).all():
+            other = wanted.filter(~wanted.is_in(list(names)))[0]
+            raise DataError(f"y has {other!r}, which is not among label_names.")
+        codes, found = encode(wanted, names)
+    result = np.full(len(y), NO_LABEL, dtype=np.int64)
+    result[known] = codes
+    return result, found
+
+
+def _texts(what: str, values: Any, n: int) -> list[str]:
+    found = [str(value) for value in np.asarray(values).tolist()]
+    if len(found) != n:
+        raise DataError(f"{what} has {len(found)} entries; the graph has {n} nodes.")
+    return found
+
+
+def _roles(split: Any, n: int) -> NDArray[np.int8]:
+    """Roles by name or number."""
+    values = np.asarray(split.numpy() if isinstance(split, torch.Tensor) else split)
+    if values.shape != (n,):
+        raise DataError(f"split has the shape {values.shape}; it must be ({n},).")
+    if values.dtype.kind in "iu":
+        return values.astype(np.int8)
+    numbers = {role.name.lower(): int(role) for role in Role} | {"": -1, "None": -1}
+    for value in values.tolist():
+        if str(value) not in numbers:
+            known = ", ".join(role.name.lower() for role in Role)
+            raise DataError(f"split has {value!r}; it must be one of {known}.")
+    return np.array([numbers[str(value)] for value in values.tolist()], dtype=np.int8)

@@ -1,0 +1,190 @@
+"""Columns to features: numbers as they are, words as one column for each (one-hot).
+
+Missing values are refused, or left out and marked: what stands in for them are statistics of
+training nodes, which only a split tells apart (:mod:`fedcover.graphs.scaling`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+
+from fedcover.errors import UsageError
+from fedcover.graphs.schema import Column, Kind, Schema
+from fedcover.graphs.tables import Table
+
+MAX_CATEGORIES = 100
+"""A column of more different words looks like an identifier."""
+
+Missing: TypeAlias = Literal["refuse", "impute"]
+"""What happens to features that are empty or NaN."""
+
+_WORDS = (pl.String, pl.Categorical, pl.Enum)
+_BOOLEANS = {"true": 1.0, "false": 0.0}
+
+
+@dataclass(frozen=True)
+class Features:
+    """The matrix (n, features), the columns it was made of, and which cells are empty.
+
+    ``missing`` (2, m) are rows and columns of cells that await a training mean and hold 0.
+    """
+
+    x: sparse.csr_array | NDArray[np.float32]
+    columns: tuple[Column, ...]
+    missing: NDArray[np.int64]
+
+
+def check_missing(missing: str) -> None:
+    """Refuse another word than those of :data:`Missing`."""
+    if missing not in get_args(Missing):
+        raise UsageError(
+            f"missing is {missing!r}; it must be one of {', '.join(get_args(Missing))}."
+        )
+
+
+def read_features(
+    table: Table, names: Sequence[str], missing: str = "refuse", schema: Schema | None = None
+) -> Features:
+    """Turn the columns of these names into features, with the schema's types if there is one."""
+    check_missing(missing)
+    agreed = {} if schema is None else dict(schema.features)
+    blocks: list[NDArray[np.float32] | sparse.csr_array] = []
+    columns: list[Column] = []
+    empty: list[NDArray[np.int64]] = []
+    width = 0
+    for name in names:
+        kind = agreed.get(name)
+        block: NDArray[np.float32] | sparse.csr_array
+        if isinstance(kind, tuple) or (kind is None and _is_wordy(table, name)):
+            block, kind = _categories(table, name, missing, kind)
+        else:
+            block, gaps, kind = _numbers(table, name, missing)
+            empty.append(np.stack([gaps, np.full(len(gaps), width)]))
+        blocks.append(block)
+        columns.append((name, kind))
+        width += block.shape[1]
+    return Features(
+        _joined(blocks), tuple(columns), np.concatenate([*empty, np.empty((2, 0), int)], axis=1)
+    )
+
+
+def _joined(
+    blocks: Sequence[NDArray[np.float32] | sparse.csr_array],
+) -> sparse.csr_array | NDArray[np.float32]:
+    if any(sparse.issparse(block) for block in blocks):
+        return sparse.csr_array(sparse.hstack(blocks, format="csr", dtype=np.float32))
+    x = np.empty((len(blocks[0]), len(blocks)), dtype=np.float32)
+    for place, block in enumerate(blocks):
+        x[:, place] = block[:, 0]
+    return x
+
+
+def _is_wordy(table: Table, name: str) -> bool:
+    """Whether a column holds words: more of them than numbers, but not only true and false."""
+    values = table.frame[name]
+    if values.dtype not in _WORDS:
+        return False
+    if not table.is_csv:
+        return True  # types mean something here
+    text = _stripped(values).drop_nulls()
+    if text.str.to_lowercase().is_in(list(_BOOLEANS)).all():
+        return False
+    words = text.cast(pl.Float32, strict=False).null_count()
+    return 2 * words >= len(text) > 0
+
+
+def _stripped(values: pl.Series) -> pl.Series:
+    """Words without blanks around them, empty ones as null."""
+    text = values.cast(pl.String).str.strip_chars()
+    return text.replace([""], [None])
+
+
+def _numbers(
+    table: Table, name: str, missing: str
+) -> tuple[NDArray[np.float32], NDArray[np.int64], Kind]:
+    """A column of numbers (n, 1), the rows where it has none, and whether all are 0 or 1."""
+    values = table.frame[name]
+    if values.dtype == pl.String and table.is_csv:
+        values = _parsed(table, name)
+    if values.dtype == pl.Null:
+        values = values.cast(pl.Float32)
+    if not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
+        table.refuse(f"has the type {values.dtype}, not numbers", column=name)
+    given = values.is_not_null()
+    numbers = values.cast(pl.Float32, strict=False)
+    lost = numbers.is_null() & given  # float32 cannot hold it
+    gaps = ~given | numbers.is_nan().fill_null(False)
+    if missing == "refuse":
+        table.refuse_where(~given, name, f"is empty{_HINT}")
+        wrong = ~numbers.is_finite().fill_null(False)
+    else:
+        wrong = lost | numbers.is_infinite().fill_null(False)
+    table.refuse_where(wrong, name, "is not a finite float32 number")
+    if gaps.all():
+        table.refuse("has no value at all", column=name)
+    column = numbers.fill_nan(0.0).fill_null(0.0).to_numpy()
+    binary = bool(((column == 0) | (column == 1)).all())
+    return column[:, None], np.flatnonzero(gaps.to_numpy()), "binary" if binary else "number"
+
+
+_HINT = "; fill it in, or have missing values imputed (--missing impute)"
+
+
+def _parsed(table: Table, name: str) -> pl.Series:
+    """The numbers that a column of text spells: all of them, or true and false."""
+    text = _stripped(table.frame[name])
+    numbers = text.cast(pl.Float32, strict=False)
+    wrong = numbers.is_null() & text.is_not_null()
+    if not wrong.any():
+        return numbers
+    booleans = text.str.to_lowercase().replace_strict(
+        _BOOLEANS, default=None, return_dtype=pl.Float32
+    )
+    if booleans.null_count() > text.null_count():
+        row = int(wrong.arg_max() or 0)
+        table.refuse(f"{text[row]!r} is not a number", row=row, column=name)
+    return booleans
+
+
+def _categories(
+    table: Table, name: str, missing: str, agreed: Kind | None
+) -> tuple[sparse.csr_array, Kind]:
+    """A column of words as (n, categories) of 0 and 1, a missing one as zeros alone."""
+    values = table.frame[name]
+    if not (values.dtype in _WORDS or values.dtype.is_integer() or values.dtype == pl.Boolean):
+        if values.dtype != pl.Null:
+            table.refuse(f"has the type {values.dtype}, not text", column=name)
+        values = values.cast(pl.String)
+    text = _stripped(values)
+    if missing == "refuse":
+        table.refuse_where(text.is_null(), name, f"is empty{_HINT}")
+    if agreed is None:
+        kinds = tuple(sorted(text.drop_nulls().unique().to_list()))
+        count = len(text) - text.null_count()
+        if len(kinds) > MAX_CATEGORIES or (len(kinds) == count and count > 1):
+            table.refuse(
+                f"has {len(kinds)} different words for {count} nodes, so that it looks like an "
+                f"identifier; leave it out, or keep at most {MAX_CATEGORIES} that repeat",
+                column=name,
+            )
+    else:
+        assert isinstance(agreed, tuple)
+        kinds = agreed
+        known = text.is_in(list(kinds)) | text.is_null()
+        if not known.all():
+            row = int((~known).arg_max() or 0)
+            table.refuse(
+                f"{text[row]!r} is not among the agreed categories {', '.join(kinds)}",
+                row=row,
+                column=name,
+            )
+    codes = text.cast(pl.Enum(kinds)).to_physical()
+    rows = np.flatnonzero(codes.is_not_null().to_numpy())
+    columns = codes.drop_nulls().to_numpy().astype(np.int64)
+    ones = np.ones(len(rows), dtype=np.float32)
+    return sparse.csr_array((ones, (rows, columns)), shape=(len(text), len(kinds))), kinds

@@ -1,0 +1,158 @@
+"""Graphs of other libraries, against the same ones from tables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from torch_geometric.data import Data
+
+import fedcover
+from fedcover.errors import DataError, UsageError
+from fedcover.graphs import schema_of
+
+NODES = """id,label,client,age,ward
+a,x,p,30,north
+b,y,p,41.5,south
+c,,q,29,north
+d,y,q,50,south
+"""
+
+
+def hospital() -> networkx.MultiDiGraph:
+    graph = networkx.MultiDiGraph(name="hospital")
+    for row in NODES.splitlines()[1:]:
+        node, label, client, age, ward = row.split(",")
+        known = {"label": label} if label else {}
+        graph.add_node(node, **known, client=client, age=float(age), ward=ward)
+    graph.add_edges_from([("a", "b"), ("b", "a"), ("a", "b"), ("c", "c"), ("d", "a")])
+    return graph
+
+
+def test_a_networkx_graph_is_read_like_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text(NODES)
+    (tmp_path / "edges.csv").write_text("source,target\na,b\nd,a\n")
+    table = fedcover.load(tmp_path)
+    graph = fedcover.from_networkx(hospital(), client="client")
+    assert torch.equal(graph.x.to_dense(), table.x.to_dense())
+    for key in ("y", "edge_index", "client", "numeric"):
+        assert torch.equal(graph[key], table[key])
+    for key in ("label_names", "client_names", "node_ids", "feature_names", "columns"):
+        assert graph[key] == table[key]
+    assert graph.name == "hospital"
+    assert graph.y.tolist() == [0, 1, -1, 1]
+
+
+def test_chosen_features_and_gaps() -> None:
+    one = hospital()
+    graph = fedcover.from_networkx(one, features=["age"])
+    assert graph.feature_names == ["age"]
+    assert "client" not in graph
+    del one.nodes["d"]["age"]
+    with pytest.raises(DataError, match="The networkx graph, node 'd', attribute 'age': is empty"):
+        fedcover.from_networkx(one, features=["age"])
+    imputed = fedcover.from_networkx(one, features=["age"], missing="impute")
+    assert imputed.missing.tolist() == [[3], [0]]
+
+
+def test_a_later_networkx_graph_is_read_by_its_schema() -> None:
+    schema = schema_of(fedcover.from_networkx(hospital(), client="client"))
+    later = networkx.Graph()
+    later.add_node(7, age=1, ward="south")
+    graph = fedcover.from_networkx(later, features=["age", "ward"], schema=schema)
+    assert graph.x.to_dense().tolist() == [[1, 0, 1]]
+    assert graph.y.tolist() == [-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        ({"label": "disease"}, "No node of the graph has the attribute 'disease'"),
+        ({}, "features has 'client', but id, label, client, split are no features"),
+    ],
+)
+def test_attributes_that_do_not_fit(arguments: dict, fragment: str) -> None:
+    with pytest.raises((DataError, UsageError), match=fragment):
+        fedcover.from_networkx(hospital(), **arguments)
+
+
+def test_what_is_no_networkx_graph() -> None:
+    with pytest.raises(UsageError, match="graph is a dict; it must be a networkx graph"):
+        fedcover.from_networkx({})
+
+
+def test_without_networkx_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    with pytest.raises(UsageError, match="needs the package networkx"):
+        fedcover.from_networkx(object())
+
+
+def matrix() -> sparse.coo_matrix:
+    return sparse.coo_matrix(([1.0, 2.0, 1.0], ([0, 1, 2], [1, 0, 2])), shape=(4, 4))
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_matrix, lambda m: m.toarray()])
+def test_scipy_by_hand(kind: object) -> None:
+    x = np.arange(8.0).reshape(4, 2)
+    graph = fedcover.from_scipy(
+        kind(matrix()),  # type: ignore[operator]
+        x,
+        ["b", "a", None, "b"],
+        client=["p", "q", "p", "q"],
+        split=["train", "calib", "", "test"],
+    )
+    assert graph.edge_index.tolist() == [[0, 1], [1, 0]]
+    assert graph.x.tolist() == x.tolist()
+    assert graph.y.tolist() == [1, 0, -1, 1]
+    assert graph.label_names == ["a", "b"]
+    assert graph.client_names == ["p", "q"]
+    assert graph.split.tolist() == [0, 2, -1, 3]
+    assert "numeric" not in graph
+
+
+def test_scipy_with_sparse_features_and_numbered_labels() -> None:
+    x = sparse.eye_array(4, 30, format="csc")
+    graph = fedcover.from_scipy(matrix(), x, [0, 2, -1, 0], label_names=["a", "b", "c"])
+    assert graph.x.layout == torch.sparse_csr
+    assert graph.y.tolist() == [0, 2, -1, 0]
+    renumbered = fedcover.from_scipy(matrix(), x, [0, 7, -1, 0])
+    assert renumbered.y.tolist() == [0, 1, -1, 0]
+    assert renumbered.label_names == ["0", "7"]
+
+
+@pytest.mark.parametrize(
+    ("change", "fragment"),
+    [
+        ({"adjacency": np.ones((4, 3))}, "adjacency has the shape (4, 3); it must be square."),
+        ({"adjacency": "no"}, "adjacency must be a matrix"),
+        ({"x": np.ones((3, 2))}, "x has 3 rows; the graph has 4 nodes."),
+        ({"x": np.full((4, 1), np.inf)}, "x has a value that is not a finite"),
+        ({"y": [0, 1]}, "y has 2 rows; the graph has 4 nodes."),
+        ({"y": [1, 1, 1, -1]}, "y has the same label"),
+        ({"y": [0, 5, 1, 0], "label_names": ["a", "b"]}, "y has 5 at position 1"),
+        ({"y": list("abca"), "label_names": ["a", "b"]}, "y has 'c', which is not among"),
+        ({"split": ["train"] * 3}, "split has the shape (3,); it must be (4,)."),
+        ({"split": ["dev"] * 4}, "split has 'dev'; it must be one of train, valid, calib, test."),
+        ({"client": ["p"]}, "client has 1 entries; the graph has 4 nodes."),
+    ],
+)
+def test_scipy_refusals(change: dict, fragment: str) -> None:
+    arguments = {"adjacency": matrix(), "x": np.ones((4, 2)), "y": [0, 1, 0, 1]} | change
+    with pytest.raises(DataError) as caught:
+        fedcover.from_scipy(**arguments)
+    assert fragment in str(caught.value)
+
+
+def test_a_pyg_graph_may_have_unknown_labels() -> None:
+    graph = Data(
+        x=torch.ones(4, 2), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0, 1, -1, 0])
+    )
+    assert fedcover.graphs.check_graph(graph).y.tolist() == [0, 1, -1, 0]
+    graph.y = torch.full((4,), -1)
+    with pytest.raises(DataError, match="y has no label"):
+        fedcover.graphs.check_graph(graph)

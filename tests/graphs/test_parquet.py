@@ -1,0 +1,103 @@
+"""Parquet files are looked over: what polars writes passes, numbers out of bounds do not."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedcover.errors import DataError
+from fedcover.graphs.parquet import _Thrift, check_parquet
+from fedcover.graphs.readers import read_folder
+
+
+def write(path: Path, **options: object) -> Path:
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {
+            "id": range(3000),
+            "label": rng.choice(["x", "y", None], 3000).tolist(),
+            "age": rng.normal(size=3000),
+            "empty": pl.Series([None] * 3000),
+        }
+    )
+    frame.write_parquet(path, **options)  # type: ignore[arg-type]
+    return path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"compression": "uncompressed"},
+        {"compression": "snappy"},
+        {"compression": "gzip"},
+        {"row_group_size": 500},
+        {"data_page_size": 300},
+        {"statistics": "full"},
+    ],
+)
+def test_what_polars_writes_passes(tmp_path: Path, options: dict) -> None:
+    check_parquet(write(tmp_path / "t.parquet", **options))
+
+
+def test_a_table_without_rows_passes(tmp_path: Path) -> None:
+    pl.DataFrame({"a": []}).write_parquet(tmp_path / "t.parquet")
+    check_parquet(tmp_path / "t.parquet")
+
+
+def unsigned(value: int) -> bytes:
+    parts = bytearray()
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def signed(value: int) -> bytes:
+    return unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+@given(st.lists(st.integers(-(2**62), 2**62), max_size=20))
+def test_numbers_of_the_compact_protocol(numbers: list[int]) -> None:
+    head = bytes([len(numbers) << 4 | 6]) if len(numbers) < 15 else b"\xf6" + unsigned(len(numbers))
+    content = b"\x19" + head + b"".join(map(signed, numbers)) + b"\x21\x18\x03abc\x00"
+    thrift = _Thrift(content)
+    assert thrift.struct() == {1: numbers, 3: True, 4: None}
+    assert thrift.at == len(content)
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [
+        b"\x16" + signed(2**60) + b"\x00",  # a number beyond anything
+        b"\x16" + signed(-7) + b"\x00",
+        b"\x19\xf6" + unsigned(2**40),  # a list longer than the file
+        b"\x18" + unsigned(2**50) + b"\x00",  # a text as long
+        b"\x1c" * 40,  # structures in structures
+        b"\x16" + b"\xff" * 20,  # a number without end
+        b"\x16",
+        b"\x1f\x00",  # no such type
+    ],
+)
+def test_footers_that_cannot_be_right(tmp_path: Path, footer: bytes) -> None:
+    content = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    path = tmp_path / "nodes.parquet"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"."):
+        check_parquet(path)
+    with pytest.raises(DataError, match=r"nodes\.parquet is not a readable Parquet file\."):
+        read_folder(tmp_path)
+
+
+def test_a_file_that_is_cut_off_has_no_footer(tmp_path: Path) -> None:
+    whole = write(tmp_path / "t.parquet").read_bytes()
+    for length in (0, 3, 11, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "t.parquet").write_bytes(io.BytesIO(whole).read(length))
+        with pytest.raises(ValueError, match="no footer"):
+            check_parquet(tmp_path / "t.parquet")

@@ -1,0 +1,85 @@
+"""Pickles are spelt out, never unpickled: the same values, and nothing is called."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from fedcover.errors import DataError
+from fedcover.graphs.pickled import Csr, read_pickled
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=5)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.integers(), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+
+
+@given(plain, st.sampled_from([0, 1, 2, 3, 4, 5]))
+def test_plain_values_are_those_of_pickle(value: object, protocol: int) -> None:
+    assert read_pickled(pickle.dumps(value, protocol=protocol)) == value
+
+
+@given(
+    st.sampled_from(["<i4", ">i4", "<i8", "<f4", ">f8", "u1"]),
+    st.lists(st.integers(0, 4), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_arrays_are_those_of_pickle(dtype: str, shape: list[int], fortran: bool) -> None:
+    values = np.arange(np.prod(shape)).astype(dtype).reshape(shape, order="F" if fortran else "C")
+    found = read_pickled(pickle.dumps(values, protocol=4))
+    assert found.dtype == values.dtype.newbyteorder("=")
+    assert np.array_equal(found, values)
+
+
+def test_matrices_and_neighbours() -> None:
+    matrix = sparse.csr_matrix(np.eye(3, 5))
+    found = read_pickled(pickle.dumps(matrix, protocol=3))
+    assert isinstance(found, Csr)
+    assert np.array_equal(found.parts["indices"], matrix.indices)
+    neighbours = defaultdict(list, {0: [1, 2], 5: []})
+    assert read_pickled(pickle.dumps(neighbours, protocol=2)) == {0: [1, 2], 5: []}
+
+
+class Evil:
+    def __init__(self, call: object, *arguments: object) -> None:
+        self.call, self.arguments = call, arguments
+
+    def __reduce__(self) -> tuple:
+        return self.call, self.arguments
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_nothing_is_called(tmp_path: Path, protocol: int) -> None:
+    mark = tmp_path / "called"
+    for evil in (Evil(os.mkdir, str(mark)), Evil(eval, f"open({str(mark)!r}, 'w')"), Evil(print)):
+        content = pickle.dumps([1, evil], protocol=protocol)
+        with pytest.raises(DataError, match="asks for"):
+            read_pickled(content)
+    assert not mark.exists()
+
+
+def test_objects_in_arrays_and_arrays_without_their_bytes_are_refused() -> None:
+    for content in (
+        pickle.dumps(np.array([{}], dtype=object), protocol=3),
+        pickle.dumps(np.zeros(4), protocol=3).replace(b"K\x04\x85", b"K\x05\x85"),
+        pickle.dumps(np.array(["text"]), protocol=3),
+    ):
+        with pytest.raises(DataError, match="is not a readable Planetoid file"):
+            read_pickled(content)
