@@ -10,7 +10,7 @@ import typer
 from click import ClickException
 
 from fedcover import __version__
-from fedcover.cli import data, federation, paper, run, site
+from fedcover.cli import data, federation, inspect, paper, run, site
 from fedcover.cli.options import help_if_alone
 from fedcover.errors import FedcoverError
 
@@ -22,6 +22,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Prediction sets for federated graphs, with a coverage guarantee that holds.",
 )
+app.command()(inspect.inspect)
 app.command()(run.run)
 app.command()(paper.paper)
 app.command()(run.report)

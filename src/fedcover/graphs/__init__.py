@@ -4,6 +4,7 @@ from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.catalogue import DATASETS, GraphStats
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.datasets import fetch, load
+from fedcover.graphs.inspection import Inspection, inspect
 from fedcover.graphs.npz import read_npz
 from fedcover.graphs.partition import ClientGraph, Partition, boundary, client_graphs, partition
 from fedcover.graphs.readers import read_folder
@@ -14,6 +15,7 @@ __all__ = [
     "DATASETS",
     "ClientGraph",
     "GraphStats",
+    "Inspection",
     "Partition",
     "Role",
     "boundary",
@@ -22,6 +24,7 @@ __all__ = [
     "describe",
     "feature_matrix",
     "fetch",
+    "inspect",
     "load",
     "missing_edges",
     "partition",
