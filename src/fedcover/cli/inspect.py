@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcover.cli.options import Data, number
+from fedcover.cli.options import Data, examples, number
 from fedcover.errors import DataError
 
 if TYPE_CHECKING:
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
     from fedcover.graphs.inspection import Inspection
 
+EXAMPLES = examples(
+    "fedcover inspect cora --clients 20 --alpha 0.05 --alpha 0.01",
+    "fedcover inspect my-graph --partition given",
+    "fedcover inspect my-graph --clients 5 --json",
+)
 MOST_ROWS = 30  # clients in the table; --json has them all
 SEED = 0  # of the partition and the split: a run's first
 

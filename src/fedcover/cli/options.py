@@ -16,6 +16,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no tabl
 Number = TypeVar("Number", int, float)
 
 
+def examples(*lines: str) -> str:
+    """The end of a command's help: whole command lines, each of which a test parses."""
+    # Typer makes one paragraph of what no empty line divides.
+    return "\n\n".join(["Examples:", *lines])
+
+
 def help_if_alone(context: typer.Context) -> None:
     """A group of commands without one: its help, and the status of wrong usage."""
     if context.invoked_subcommand is None:

@@ -10,9 +10,16 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, Quiet, number, numbers, words
+from fedcover.cli.options import Data, Quiet, examples, number, numbers, words
 from fedcover.errors import UsageError
 
+EXAMPLES = examples(
+    "fedcover run cora",
+    "fedcover run cora --clients 10 --methods fed,fed+prox+prior+mix --alphas 0.05,0.1",
+    "fedcover run my-graph --partition given --seeds 1 --out runs/mine",
+    "fedcover run citeseer --preset paper --data raw-files --quiet",
+)
+REPORT_EXAMPLES = examples("fedcover report runs/cora-10")
 THREADS_PER_CORE = 4  # more only slow down, and thousands bring the process down
 
 
@@ -110,10 +117,7 @@ def run(
     threads: Annotated[int | None, number("N", "CPU threads for training.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train, calibrate and judge prediction sets; write a run folder.
-
-    Example: fedcover run cora --clients 10 --methods fed,fed+prox+prior+mix --alphas 0.05,0.1
-    """
+    """Train, calibrate and judge prediction sets; write a run folder."""
     from fedcover import display
     from fedcover.experiment import Config
     from fedcover.experiment import run as run_experiment
@@ -175,10 +179,7 @@ def run(
 def report(
     folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A folder that run wrote.")],
 ) -> None:
-    """Write a run's page, report.html, again from its stored results.
-
-    Example: fedcover report runs/cora-10
-    """
+    """Write a run's page, report.html, again from its stored results."""
     from fedcover.report.page import write_run_page
 
     print(write_run_page(folder))
