@@ -12,7 +12,7 @@ How it is made, all from one seed:
 2. Ten measurements follow from the diagnosis with much noise: eight that are roughly standard
    normal, and two yes/no findings. They are on one scale already.
 3. Every patient has one to three stays. A stay is at the home hospital, or one time in eight at
-   another; on the ward of the diagnosis, or one time in six on some other ward; in one of many
+   another; on the ward of the diagnosis, or one time in three on some other ward; in one of many
    weeks.
 4. Two patients who were on the same ward of the same hospital in the same week *met*: each stay is
    joined to up to three others of its ward and week, drawn at random. Those are the edges. Where
@@ -41,7 +41,7 @@ CASE_MIX = np.array(  # of the diagnoses, by hospital
     ]
 )
 MEASUREMENTS = 8
-AWAY, WRONG_WARD = 1 / 8, 1 / 6
+AWAY, WRONG_WARD = 1 / 8, 1 / 3
 CONTACTS = 3  # that one stay brings at most
 BEDS = 8  # patients on a ward in a week, on average
 
@@ -80,7 +80,7 @@ def _draw(shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _measured(diagnosis: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Measurements that lean towards the diagnosis, and findings that are likelier with it."""
     n = len(diagnosis)
-    lean = rng.normal(scale=0.6, size=(len(DIAGNOSES), MEASUREMENTS))
+    lean = rng.normal(scale=0.5, size=(len(DIAGNOSES), MEASUREMENTS))
     values = lean[diagnosis] + rng.normal(size=(n, MEASUREMENTS))
     likely = rng.uniform(0.1, 0.6, size=(len(DIAGNOSES), 2))
     found = (rng.random((n, 2)) < likely[diagnosis]).astype(int)
