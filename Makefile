@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run test federation test-federation paper bench validity docs lint format clean
+.PHONY: run test federation test-federation paper bench validity docs wheel lint format clean
 
 run: $(VENV)/.run
 	$(BIN)/fedcover run cora --clients 10 --methods loc,fed,gen,fed+prox+prior+mix,central --seeds 5
@@ -38,6 +38,10 @@ paper: $(VENV)/.dev
 # The docs site into site/; any warning is an error.
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The wheel, built and used from a folder of its own, with and without extras.
+wheel: $(VENV)/.dev
+	$(BIN)/python scripts/try_wheel.py
 
 # Speed, as ratios measured in one run (minutes).
 bench: $(VENV)/.dev

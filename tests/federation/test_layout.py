@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcover.federation.layout import Layout
+from fedcover.federation.layout import Layout, distinct
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=40))
@@ -29,3 +29,14 @@ def test_every_item_has_its_place_and_little_is_wasted(counts):
 def test_one_giant_does_not_widen_the_rest():
     layout = Layout(np.array([100_000, *([10] * 100)]))
     assert layout.rows < 110_000
+
+
+@given(st.lists(st.integers(0, 99), max_size=60), st.sampled_from([100, 10_000]))
+def test_distinct_numbers_are_those_of_numpy(values, below):
+    # With 100 numbers the table is taken, with 10,000 numpy's own sort.
+    array = np.array(values, dtype=np.int32)
+    found, place = distinct(array, below)
+    expected, inverse = np.unique(array, return_inverse=True)
+    assert found.dtype == place.dtype == np.int64
+    assert np.array_equal(found, expected)
+    assert np.array_equal(place, inverse)

@@ -50,8 +50,8 @@ SETTINGS = {
 LIMIT = 240.0
 
 
-def settings_for(sites: Path, out: Path, **changes: object) -> dict[str, object]:
-    return {**SETTINGS, "schema": sites / SCHEMA_FILE, "out": out, **changes}
+def settings_for(folder: Path, out: Path, /, **changes: object) -> dict[str, object]:
+    return {**SETTINGS, "schema": folder / SCHEMA_FILE, "out": out, **changes}
 
 
 def test_three_nodes_over_tls_give_what_one_process_gives(

@@ -57,5 +57,5 @@ def test_settings_refuse_what_cannot_be(name, value):
 
 def test_without_opacus_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus", None)
-    with pytest.raises(UsageError, match=r"install fedcover\[privacy\]"):
+    with pytest.raises(UsageError, match=r"pip install 'fedcover\[privacy\]'"):
         require_opacus()

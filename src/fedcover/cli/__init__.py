@@ -10,8 +10,8 @@ import typer
 from click import ClickException
 
 from fedcover import __version__
-from fedcover.cli import data, federation, paper, predict, run, site, tune
-from fedcover.cli.options import help_if_alone
+from fedcover.cli import data, federation, inspect, paper, predict, run, site, tune
+from fedcover.cli.options import examples, help_if_alone
 from fedcover.errors import FedcoverError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -21,14 +21,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Prediction sets for federated graphs, with a coverage guarantee that holds.",
+    epilog=examples(
+        "fedcover run cora --clients 10",
+        "fedcover inspect my-graph --partition given",
+        "fedcover --install-completion",
+    ),
 )
-app.command()(run.run)
-app.command()(predict.predict)
-app.command()(tune.tune)
-app.command()(paper.paper)
-app.command()(run.report)
+app.command(epilog=inspect.EXAMPLES)(inspect.inspect)
+app.command(epilog=run.EXAMPLES)(run.run)
+app.command(epilog=predict.EXAMPLES)(predict.predict)
+app.command(epilog=tune.EXAMPLES)(tune.tune)
+app.command(epilog=paper.EXAMPLES)(paper.paper)
+app.command(epilog=run.REPORT_EXAMPLES)(run.report)
 app.add_typer(data.app, name="data")
-app.command()(site.partition)
+app.command(epilog=site.PARTITION_EXAMPLES)(site.partition)
 app.add_typer(site.app, name="site")
 app.add_typer(federation.app, name="federation")
 app.add_typer(federation.ledger_app, name="ledger")

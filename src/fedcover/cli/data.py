@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, help_if_alone, number
+from fedcover.cli.options import Data, examples, help_if_alone, number
 from fedcover.errors import UsageError
 
 app = typer.Typer(
@@ -16,7 +16,7 @@ app = typer.Typer(
 )
 
 
-@app.command("list")
+@app.command("list", epilog=examples("fedcover data list"))
 def list_(data: Data = None) -> None:
     """Name every graph, where it would come from, and its published statistics."""
     from fedcover import display
@@ -25,7 +25,7 @@ def list_(data: Data = None) -> None:
     display.datasets(display.console(), list_rows(data))
 
 
-@app.command("show")
+@app.command("show", epilog=examples("fedcover data show cora", "fedcover data show my-graph"))
 def show(
     graph: Annotated[str, typer.Argument(metavar="NAME")],
     data: Data = None,
@@ -37,7 +37,7 @@ def show(
     display.graph(display.console(), show_rows(graph, data))
 
 
-@app.command("fetch")
+@app.command("fetch", epilog=examples("fedcover data fetch citeseer"))
 def fetch(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
     """Download one graph's raw files into the cache."""
     from fedcover.graphs import fetch
@@ -46,7 +46,7 @@ def fetch(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
     print(f"{name}: {where}" if where else f"{name} is part of the package.")
 
 
-@app.command("cuts")
+@app.command("cuts", epilog=examples("fedcover data cuts cora --seeds 2"))
 def cuts(
     names: Annotated[
         list[str] | None,

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, Quiet, help_if_alone, number, words
+from fedcover.cli.options import Data, Quiet, examples, help_if_alone, number, words
 from fedcover.errors import DataError, UsageError
+from fedcover.extras import require
 
 app = typer.Typer(
     help="A federation over a network, on Flower: keys, gate, app, try.",
@@ -23,7 +24,10 @@ ledger_app = typer.Typer(
 )
 
 
-@app.command("keys")
+@app.command(
+    "keys",
+    epilog=examples("fedcover federation keys keys --hosts coordinator.example.org --sites a,b,c"),
+)
 def keys(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them.")],
     hosts: Annotated[
@@ -33,10 +37,8 @@ def keys(
         str | None, typer.Option(help="Sites to make key pairs for, separated by commas.")
     ] = None,
 ) -> None:
-    """Make an authority, the coordinator's certificate, and key pairs for sites.
-
-    Example: fedcover federation keys keys --hosts coordinator.example.org --sites a,b,c
-    """
+    """Make an authority, the coordinator's certificate, and key pairs for sites."""
+    require("flower", "fedcover federation keys")
     from fedcover.flower.keys import CA, make_certificates, make_site_key
 
     if (folder / CA).exists():
@@ -48,7 +50,7 @@ def keys(
         print(f"{folder / name} for the site {name} alone; {public} to register it")
 
 
-@app.command("gate")
+@app.command("gate", epilog=examples("fedcover federation gate /etc/fedcover"))
 def gate(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the keys are.")],
     port: Annotated[int, number("P", "The one port that parties connect to.")] = 8000,
@@ -56,24 +58,29 @@ def gate(
         str, typer.Option(metavar="HOST:PORT", help="Where the SuperLink listens.")
     ] = "127.0.0.1:8001",
 ) -> None:
-    """Print an nginx server block that lets sites through to the SuperLink, and nobody else.
-
-    Example: fedcover federation gate /etc/fedcover > /etc/nginx/conf.d/fedcover.conf
-    """
+    """Print an nginx server block that lets sites through to the SuperLink, and nobody else."""
+    require("flower", "fedcover federation gate")
     from fedcover.flower.gate import nginx
 
     print(nginx(folder, port, superlink), end="")
 
 
-@app.command("app")
+@app.command("app", epilog=examples("fedcover federation app"))
 def app_folder() -> None:
     """Print the folder of the Flower app, for ``flwr run``."""
+    require("flower", "fedcover federation app")
     from fedcover.flower.local import APP
 
     print(APP)
 
 
-@app.command("try")
+@app.command(
+    "try",
+    epilog=examples(
+        "fedcover federation try",
+        "fedcover federation try cora --clients 3 --methods fed --rounds 20",
+    ),
+)
 def try_out(
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A name or a path.")] = "cora",
     clients: Annotated[int, number("K", "Number of sites.")] = 3,
@@ -86,9 +93,11 @@ def try_out(
     """Start a whole federation on this machine, run a job over it, and stop everything.
 
     A SuperLink and K SuperNodes are separate processes with TLS and authentication; every site
-    keeps its sets. Example: fedcover federation try cora --clients 3
+    keeps its sets.
     """
     from fedcover import display
+
+    require("flower", "fedcover federation try")
     from fedcover.flower.trial import trial
 
     finished = trial(graph, clients, methods, rounds, out, data=data, say=None if quiet else _say)
@@ -101,7 +110,10 @@ def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
-@ledger_app.command("show")
+@ledger_app.command(
+    "show",
+    epilog=examples("fedcover ledger show hospital-a --direction up"),
+)
 def show(
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="A ledger.jsonl, or a folder that holds one.")
@@ -111,10 +123,7 @@ def show(
     ] = None,
     job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
 ) -> None:
-    """Sum up a ledger: every kind of array that travelled, how often, and how many bytes.
-
-    Example: fedcover ledger show hospital-a --direction up
-    """
+    """Sum up a ledger: every kind of array that travelled, how often, and how many bytes."""
     from fedcover import display
     from fedcover.parties import journal
 

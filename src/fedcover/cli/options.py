@@ -29,6 +29,12 @@ THREADS_PER_CORE = 4  # more only slow down, and thousands bring the process dow
 Number = TypeVar("Number", int, float)
 
 
+def examples(*lines: str) -> str:
+    """The end of a command's help: whole command lines, each of which a test parses."""
+    # Typer makes one paragraph of what no empty line divides.
+    return "\n\n".join(["Examples:", *lines])
+
+
 def help_if_alone(context: typer.Context) -> None:
     """A group of commands without one: its help, and the status of wrong usage."""
     if context.invoked_subcommand is None:

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcover.cli.options import Data, Quiet, number, words
+from fedcover.cli.options import Data, Quiet, examples, number, words
 from fedcover.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from fedcover.paper.definition import Definition
+
+EXAMPLES = examples(
+    "fedcover paper main",
+    "fedcover paper clients --preset paper --graphs cora,citeseer",
+    "fedcover paper verify --sample 5",
+)
 
 
 def paper(
@@ -57,7 +63,6 @@ def paper(
     """Make a table or figure of the paper, ours beside the published numbers.
 
     What was finished before is not computed again; an interrupted run goes on where it stopped.
-    Example: fedcover paper clients --preset paper
     """
     from fedcover import display
     from fedcover.paper.definition import PRESETS, chosen, narrowed, read_all

@@ -7,7 +7,12 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, Quiet, words
+from fedcover.cli.options import Data, Quiet, examples, words
+
+EXAMPLES = examples(
+    "fedcover predict runs/cora-10 cora",
+    "fedcover predict runs/mine my-graph --alpha 0.05 --only test,new --out sets.csv",
+)
 
 
 def predict(
@@ -33,10 +38,7 @@ def predict(
     data: Data = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make sets for a graph's nodes with a model that a run has kept, at any level.
-
-    Example: fedcover predict runs/cora-10 cora --alpha 0.05 --out sets.csv
-    """
+    """Make sets for a graph's nodes with a model that a run has kept, at any level."""
     from fedcover import display
     from fedcover.graphs import load
     from fedcover.predictor import load_predictor

@@ -15,11 +15,20 @@ from fedcover.cli.options import (
     Preset,
     Quiet,
     Threads,
+    examples,
     number,
     numbers,
     use_threads,
     words,
 )
+
+EXAMPLES = examples(
+    "fedcover run cora",
+    "fedcover run cora --clients 10 --methods fed,fed+prox+prior+mix --alphas 0.05,0.1",
+    "fedcover run my-graph --partition given --seeds 1 --out runs/mine",
+    "fedcover run citeseer --preset paper --data raw-files --quiet",
+)
+REPORT_EXAMPLES = examples("fedcover report runs/cora-10")
 
 
 def run(
@@ -144,10 +153,7 @@ def run(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train, calibrate and judge prediction sets; write a run folder.
-
-    Example: fedcover run cora --clients 10 --methods fed,fed+prox+prior+mix --alphas 0.05,0.1
-    """
+    """Train, calibrate and judge prediction sets; write a run folder."""
     from fedcover import display
     from fedcover.experiment import run as run_experiment
     from fedcover.experiment.configfile import configured, to_toml
@@ -216,10 +222,7 @@ def run(
 def report(
     folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A folder that run wrote.")],
 ) -> None:
-    """Write a run's page, report.html, again from its stored results.
-
-    Example: fedcover report runs/cora-10
-    """
+    """Write a run's page, report.html, again from its stored results."""
     from fedcover.report.page import write_run_page
 
     print(write_run_page(folder))

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, help_if_alone, number, words
+from fedcover.cli.options import Data, examples, help_if_alone, number, words
 from fedcover.errors import DataError, UsageError
+from fedcover.extras import require
 
 app = typer.Typer(
     help="A party's side of a federation: init, run.",
@@ -17,10 +18,21 @@ app = typer.Typer(
     invoke_without_command=True,
 )
 
+PARTITION_EXAMPLES = examples(
+    "fedcover partition cora --clients 3 --out sites",
+    "fedcover partition my-graph --partition given",
+)
+
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with nodes and edges.")]
 
 
-@app.command("init")
+@app.command(
+    "init",
+    epilog=examples(
+        "fedcover site init hospital-a --labels cold,flu,other",
+        "fedcover site init hospital-b --schema hospital-a/schema.json",
+    ),
+)
 def init(
     folder: Folder,
     schema: Annotated[
@@ -32,10 +44,7 @@ def init(
         typer.Option(help="All labels, where this party, which makes the schema, lacks some."),
     ] = None,
 ) -> None:
-    """Check a party's folder, and that it has the agreed schema; without one, make it.
-
-    Example: fedcover site init hospital-a --schema schema.json
-    """
+    """Check a party's folder, and that it has the agreed schema; without one, make it."""
     from fedcover.files import write_whole
     from fedcover.graphs.readers import read_folder, read_schema_of
     from fedcover.graphs.schema import read_schema
@@ -63,7 +72,14 @@ def init(
     )
 
 
-@app.command("run")
+@app.command(
+    "run",
+    epilog=examples(
+        "fedcover site run hospital-a --superlink coordinator:8000 --key site.key "
+        "--root-certificates ca.crt",
+        "fedcover site run hospital-a --insecure",
+    ),
+)
 def run(
     folder: Folder,
     superlink: Annotated[
@@ -88,20 +104,13 @@ def run(
         bool, typer.Option("--insecure", help="Without TLS; for trying on one machine alone.")
     ] = False,
 ) -> None:
-    """Take part in a federation, until stopped: wait for orders, answer them.
-
-    Example: fedcover site run hospital-a --superlink coordinator:8000 --key site.key
-    --root-certificates ca.crt
-    """
+    """Take part in a federation, until stopped: wait for orders, answer them."""
     from fedcover.graphs.readers import read_schema_of
 
-    try:
-        from fedcover.flower.local import free_port
-        from fedcover.flower.node import run_node
-    except ImportError as error:
-        raise UsageError(
-            "fedcover site run needs Flower: pip install 'fedcover[flower]'."
-        ) from error
+    require("flower", "fedcover site run")
+    from fedcover.flower.local import free_port
+    from fedcover.flower.node import run_node
+
     if insecure == (root_certificates is not None):
         raise UsageError("Give --root-certificates, or --insecure for trying on one machine.")
     for option, file in (("root-certificates", root_certificates), ("key", key)):
@@ -129,10 +138,7 @@ def partition(
     seed: Annotated[int, number("N", "Of the partition and of the split.")] = 0,
     data: Data = None,
 ) -> None:
-    """Cut a graph into folders of sites, to try a federation with.
-
-    Example: fedcover partition cora --clients 3 --out sites
-    """
+    """Cut a graph into folders of sites, to try a federation with."""
     from fedcover.experiment import Config
     from fedcover.experiment.run import prepare
     from fedcover.graphs import load

@@ -15,12 +15,18 @@ from fedcover.cli.options import (
     Preset,
     Quiet,
     Threads,
+    examples,
     number,
     numbers,
     use_threads,
     words,
 )
 from fedcover.errors import DataError, UsageError
+
+EXAMPLES = examples(
+    "fedcover tune cora --methods fed --minutes 3 --out best.toml",
+    "fedcover run cora --config best.toml",
+)
 
 
 def tune(
@@ -75,11 +81,7 @@ def tune(
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Choose model, sizes, rounds and score on validation nodes, by successive halving.
-
-    Example: fedcover tune cora --methods fed --minutes 3 --out best.toml, then
-    fedcover run cora --config best.toml
-    """
+    """Choose model, sizes, rounds and score on validation nodes, by successive halving."""
     from fedcover import display
     from fedcover.experiment.configfile import configured, read_settings
     from fedcover.graphs import load

@@ -211,13 +211,17 @@ class _OrderStatistics:
         n_groups: int,
     ) -> None:
         order = np.lexsort((scores, groups))
-        rows, columns = np.nonzero(mask[:, order])
-        cells = len(mask) * n_groups
-        cell = rows * n_groups + groups[order][columns]
-        counts = np.bincount(cell, minlength=cells)
-        self.counts = counts.reshape(len(mask), n_groups)
-        self._starts = (np.cumsum(counts) - counts).reshape(len(mask), n_groups)
-        self._sorted = scores[order][columns]
+        scores, groups = scores[order], groups[order]
+        self.counts = np.zeros((len(mask), n_groups), dtype=np.int64)
+        parts = [np.empty(0, np.float32)]
+        # Row by row: the places of all marks at once would take ten times the mask's memory.
+        for row, counts in zip(mask, self.counts, strict=True):
+            marked = row[order]
+            parts.append(scores[marked])
+            counts[:] = np.bincount(groups[marked], minlength=n_groups)
+        ends = np.cumsum(self.counts).reshape(self.counts.shape)
+        self._starts = ends - self.counts
+        self._sorted = np.concatenate(parts)
 
     def at(self, ranks: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the ranks-th smallest (from 1) of every row and group; +inf above the count."""

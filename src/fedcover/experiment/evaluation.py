@@ -25,10 +25,10 @@ from fedcover.experiment.graph_scores import Neighbourhoods
 from fedcover.experiment.methods import Repetition
 from fedcover.federation import Engine, InProcess
 from fedcover.federation.ledger import Ledger
+from fedcover.graphs.inspection import TEST_SLACK
 from fedcover.graphs.partition import ClientGraph, boundary
 from fedcover.graphs.splits import Role, resplits
 
-MIXTURE_SLACK = 0.02  # total variation between a promise's client weights and the test nodes
 DEGREES = ("0", "1", "2-3", "4-7", "8-15", "16+")
 POSITIONS = ("interior", "boundary")
 
@@ -153,7 +153,7 @@ class Judge:
         apart = self._apart(self._counts(Role.CALIB) + 1)
         # Calibrated by client, each has its own promise, however test nodes are spread.
         weighed = "exact" in self.config.quantiles and self.config.calibrate != "client"
-        if weighed and apart > MIXTURE_SLACK:
+        if weighed and apart > TEST_SLACK:
             remedy = "; --quantiles mixture gives one for their mean"
             notes.append(
                 "test nodes are not spread over the clients as calibration nodes are (total "
@@ -163,7 +163,7 @@ class Judge:
             )
         if self.config.mixture is not None:
             apart = self._apart(np.array(self.config.mixture))
-            if apart > MIXTURE_SLACK:
+            if apart > TEST_SLACK:
                 notes.append(
                     "quantile mixture: the guarantee is for the clients' shares in --mixture, and "
                     "test nodes are spread over them otherwise (total variation "

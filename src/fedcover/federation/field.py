@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcover.federation.dropout import Dropout
-from fedcover.federation.layout import Index, Layout
+from fedcover.federation.layout import Index, Layout, distinct
 from fedcover.federation.sparse import TwoWay
 from fedcover.federation.stack import Parameters, Stack
 
@@ -33,11 +33,11 @@ class Field:
 
         parts = [p[nodes].tocoo() for p in stack.propagation]
         source = np.concatenate([p.col for p in parts])
-        self._hidden_nodes = np.unique(source)
+        self._hidden_nodes, hidden = distinct(source, len(stack.y))
         self._hidden = stack.first.at(self._hidden_nodes, self.gradient)
         place = self._places.numpy()
         row = [place[p.row] * stack.operators + i for i, p in enumerate(parts)]
-        column = self._hidden.places[np.searchsorted(self._hidden_nodes, source)]
+        column = self._hidden.places[hidden]
         value = np.concatenate([p.data for p in parts]) * scale
         shape = (self._layout.rows * stack.operators, self._hidden.rows)
         matrix = sp.csr_array((value, (np.concatenate(row), column)), shape=shape)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedcover.federation.engine import Client
-from fedcover.federation.layout import Index, Layout
+from fedcover.federation.layout import Index, Layout, distinct
 from fedcover.federation.sparse import Bag, TwoWay
 
 
@@ -76,9 +76,11 @@ class _SparseHidden:
     def __init__(self, layer: SparseFirst, nodes: Index, gradient: bool) -> None:
         count = len(layer.propagation)
         parts = [p[nodes].tocoo() for p in layer.propagation]
-        inputs = np.unique(np.concatenate([p.col for p in parts]))
+        read = np.concatenate([p.col for p in parts])
+        inputs, place = distinct(read, len(layer.client_of_node))
         self._table_rows = len(inputs) * count
-        columns = [np.searchsorted(inputs, p.col) * count + i for i, p in enumerate(parts)]
+        ends = np.cumsum([p.nnz for p in parts])[:-1]
+        columns = [own * count + i for i, own in enumerate(np.split(place, ends))]
         bias_column = self._table_rows + layer.client_of_node[nodes]
         ones = np.ones(len(nodes))
         matrix = sp.csr_array(

@@ -11,6 +11,20 @@ from torch import Tensor
 Index = NDArray[np.int64]
 
 
+def distinct(values: NDArray[np.integer], below: int) -> tuple[Index, Index]:
+    """The different numbers among ``values`` (0 … below − 1), ascending, and each one's place.
+
+    A table of all numbers is linear, where hashing or sorting millions of edges is slow; for a few
+    values (a mini-batch of a large graph) it would be the larger part of the work.
+    """
+    if 16 * len(values) < below:
+        found, place = np.unique(values, return_inverse=True)
+        return found.astype(np.int64), place.astype(np.int64)
+    seen = np.zeros(below, dtype=bool)
+    seen[values] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[values]
+
+
 @dataclass(frozen=True)
 class Block:
     """Clients ``start:stop`` with ``width`` rows each, from flat row ``offset`` on."""

@@ -5,6 +5,7 @@ from fedcover.graphs.catalogue import DATASETS, GraphStats
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.convert import from_networkx, from_scipy
 from fedcover.graphs.datasets import fetch, load
+from fedcover.graphs.inspection import Inspection, inspect
 from fedcover.graphs.npz import read_npz
 from fedcover.graphs.partition import ClientGraph, Partition, boundary, client_graphs, partition
 from fedcover.graphs.readers import read_folder
@@ -17,6 +18,7 @@ __all__ = [
     "DATASETS",
     "ClientGraph",
     "GraphStats",
+    "Inspection",
     "Partition",
     "Role",
     "Scaling",
@@ -30,6 +32,7 @@ __all__ = [
     "fit_scaling",
     "from_networkx",
     "from_scipy",
+    "inspect",
     "load",
     "missing_edges",
     "partition",

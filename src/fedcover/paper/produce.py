@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from filelock import FileLock
 
-from fedcover.errors import DataError, UsageError
+from fedcover.errors import DataError
+from fedcover.extras import require
 from fedcover.paper import grid, views
 from fedcover.paper.definition import UNTRAINED, Definition
 from fedcover.paper.files import read_rows, write, write_rows, write_target
@@ -113,10 +113,8 @@ def _kept(out: Path) -> list[pl.DataFrame]:
 
 
 def _require_matplotlib(targets: Sequence[Definition]) -> None:
-    if any(d.figure for d in targets) and find_spec("matplotlib") is None:
-        raise UsageError(
-            "Figures need matplotlib, which is not installed; install fedcover[report]."
-        )
+    if any(d.figure for d in targets):
+        require("report", "A figure")
 
 
 def _page(out: Path, preset: str, rows: pl.DataFrame, about: dict[str, Any]) -> None:

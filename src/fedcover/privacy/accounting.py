@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from fedcover.errors import UsageError
+from fedcover.extras import require
 
 PROTOTYPES = ("prior", "reconstructions")
 EPSILONS = (0.1, 100.0)  # where the accountant is quick and exact
@@ -147,12 +148,7 @@ def _in_range(value: float, bounds: tuple[float, float], *, or_inf: bool = False
 
 def require_opacus() -> None:
     """Say in a sentence what is missing."""
-    try:
-        import opacus  # noqa: F401
-    except ImportError as missing:
-        raise UsageError(
-            "Differential privacy needs Opacus, which is not installed; install fedcover[privacy]."
-        ) from missing
+    require("privacy", "Differential privacy")
 
 
 @cache

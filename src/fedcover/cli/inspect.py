@@ -1,0 +1,142 @@
+"""``fedcover inspect``: a graph and its clients, before anything is trained."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcover.cli.options import Data, examples, number
+from fedcover.errors import DataError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedcover.graphs.inspection import Inspection
+
+EXAMPLES = examples(
+    "fedcover inspect cora --clients 20 --alpha 0.05 --alpha 0.01",
+    "fedcover inspect my-graph --partition given",
+    "fedcover inspect my-graph --clients 5 --json",
+)
+MOST_ROWS = 30  # clients in the table; --json has them all
+SEED = 0  # of the partition and the split: a run's first
+
+
+def inspect(
+    graph: Annotated[
+        str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
+    ],
+    clients: Annotated[int | None, number("K", "Number of clients (default: 10).")] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="metis, louvain, random or given (the client column).")
+    ] = None,
+    alpha: Annotated[
+        list[float] | None,
+        typer.Option(metavar="A", help="A level of error; may be repeated (default: as in run)."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object in place of tables.")
+    ] = False,
+    data: Data = None,
+) -> None:
+    """Say what a graph and its clients hold, and what can be promised for it; train nothing.
+
+    The partition and the calibration nodes are those of run's first seed. Exit status 1, after
+    the tables, where run would refuse to split the nodes.
+    """
+    from fedcover import display
+    from fedcover.experiment import Config
+    from fedcover.experiment.run import prepare
+    from fedcover.graphs import check_graph, load
+    from fedcover.graphs.inspection import inspect as inspect_graph
+    from fedcover.graphs.partition import partition as divide
+
+    config = Config.preset(
+        "default", clients=clients, partition=partition, alphas=tuple(alpha) if alpha else None
+    )
+    loaded = check_graph(load(graph, data))
+    refusal = None
+    try:
+        repetition = prepare(loaded, config, SEED)
+        parts, roles = repetition.partition, repetition.roles
+    except DataError as error:  # a client too small to split is still worth looking at
+        refusal = error
+        parts, roles = divide(loaded, config.clients, config.partition, SEED), None
+    found = inspect_graph(loaded, parts, roles, config.alphas)
+    if as_json:
+        print(json.dumps(asdict(found) | {"sentences": found.sentences()}, ensure_ascii=False))
+    else:
+        _show(display.console(), found)
+    if refusal is not None:
+        raise refusal
+
+
+def _show(console: Console, found: Inspection) -> None:
+    """Three parts: the graph, its clients, what it means."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    graph, features = found.graph, found.graph.features
+    counts = ", ".join(f"{name} {count:,}" for name, count in graph.labels.items())
+    kept = "sparse" if features.sparse else "dense"
+    whole = Table(box=box.SIMPLE_HEAD, show_header=False, title=Text(graph.name))
+    whole.title_justify = "left"
+    whole.add_column(style="bold", no_wrap=True)
+    whole.add_column(overflow="fold")
+    for name, value in (
+        ("nodes", f"{graph.nodes:,}, of which {graph.isolated:,} without an edge"),
+        ("edges", f"{graph.edges:,}, each counted once"),
+        ("components", f"{graph.components:,}, the largest with {graph.largest_component:,} nodes"),
+        (
+            "features",
+            f"{features.columns:,}: {features.numeric:,} numeric, {features.binary:,} of 0 and 1; "
+            f"{kept}, {features.filled:.1%} not zero",
+        ),
+        ("labels", f"{len(graph.labels):,}: {counts}"),
+        ("unlabelled", f"{graph.unlabelled:,} nodes"),
+        ("homophily", f"{_decimal(graph.homophily)} of the edges join equal labels"),
+    ):
+        whole.add_row(name, Text(value))
+    console.print(whole)
+
+    of = f"{len(found.clients):,} clients, partition {found.partition}"
+    few = found.clients[:]
+    if len(few) > MOST_ROWS:
+        few = tuple(sorted(few, key=lambda client: client.nodes)[:MOST_ROWS])
+        of += f"; the {MOST_ROWS} smallest"
+    table = Table(box=box.SIMPLE_HEAD, title=Text(of), title_justify="left")
+    for heading in (
+        "client",
+        "nodes",
+        "labelled",
+        "calibration",
+        "edges",
+        "cut",
+        "cut share",
+        "label distance",
+        "homophily",
+    ):
+        table.add_column(heading, justify="left" if heading == "client" else "right")
+    for client in few:
+        table.add_row(
+            Text(client.name),
+            f"{client.nodes:,}",
+            f"{client.labelled:,}",
+            "–" if client.calibration is None else f"{client.calibration:,}",
+            f"{client.edges:,}",
+            f"{client.cut_edges:,}",
+            f"{client.cut_share:.1%}",
+            _decimal(client.label_distance),
+            _decimal(client.homophily),
+        )
+    console.print(table)
+    for sentence in found.sentences():
+        console.print(Text(sentence), soft_wrap=True)
+
+
+def _decimal(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

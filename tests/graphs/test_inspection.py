@@ -1,0 +1,217 @@
+"""Facts counted by hand and by networkx, and the arithmetic of the promise."""
+
+import networkx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+from fedcover.conformal import exact_rank
+from fedcover.graphs.assemble import assemble
+from fedcover.graphs.inspection import inspect
+from fedcover.graphs.partition import Partition, partition
+from fedcover.graphs.splits import Role, split
+
+
+def divided(graph: Data, client: list[int], names: tuple[str, ...]) -> Partition:
+    owner = np.array(client)
+    edges = graph.edge_index.numpy()
+    cut = edges[:, owner[edges[0]] != owner[edges[1]]]
+    return Partition(owner, len(names), "given", 0, cut, names)
+
+
+@pytest.fixture
+def town() -> Data:
+    """Seven nodes: a triangle and a pair joined by one edge, a pair apart, one node alone.
+
+    The edges are 0-1, 1-2, 0-2 | 2-3 | 3-4, and 5 and 6 have none.
+    """
+    return assemble(
+        np.array([[1, 0, 0.5]] * 5 + [[0, 0, 2.0]] * 2),
+        np.array([[0, 1, 0, 2, 3], [1, 2, 2, 3, 4]]),
+        np.array([0, 0, 1, 1, 1, 0, 2]),
+        name="town",
+        label_names=["a", "b", "c"],
+        node_ids=np.arange(7),
+    )
+
+
+def test_the_graph_is_counted_as_by_hand(town):
+    found = inspect(town, divided(town, [0] * 7, ("all",)), None).graph
+    assert (found.name, found.nodes, found.edges) == ("town", 7, 5)
+    assert (found.isolated, found.components, found.largest_component) == (2, 3, 5)
+    assert found.labels == {"a": 3, "b": 3, "c": 1}
+    assert found.unlabelled == 0
+    assert found.homophily == pytest.approx(3 / 5)  # 0-1, 2-3, 3-4
+    # Column 0 holds 0 and 1, column 1 only 0, column 2 other numbers; 5 + 7 of 21 are not zero.
+    features = found.features
+    assert (features.columns, features.binary, features.numeric) == (3, 2, 1)
+    assert features.filled == pytest.approx(12 / 21)
+    assert not features.sparse
+
+
+def test_every_client_is_counted_as_by_hand(town):
+    north, south = inspect(
+        town, divided(town, [0, 0, 0, 1, 1, 1, 0], ("north", "south")), None
+    ).clients
+    assert (north.name, north.nodes, north.edges, north.cut_edges) == ("north", 4, 3, 1)
+    assert (south.name, south.nodes, south.edges, south.cut_edges) == ("south", 3, 1, 1)
+    assert (north.cut_share, south.cut_share) == (1 / 4, 1 / 2)
+    assert (north.homophily, south.homophily) == (pytest.approx(1 / 3), 1.0)
+    # Labels: north a a b c, south b b a, all 3/7 3/7 1/7.
+    apart = (abs(2 / 4 - 3 / 7) + abs(1 / 4 - 3 / 7) + abs(1 / 4 - 1 / 7)) / 2
+    assert north.label_distance == pytest.approx(apart)
+    apart = (abs(1 / 3 - 3 / 7) + abs(2 / 3 - 3 / 7) + abs(0 - 1 / 7)) / 2
+    assert south.label_distance == pytest.approx(apart)
+    assert north.calibration is None
+
+
+def test_unlabelled_nodes_are_counted_apart(town):
+    town.y = torch.tensor([0, -1, 1, 1, 1, 0, -1])
+    found = inspect(town, divided(town, [0, 0, 0, 1, 1, 1, 0], ("north", "south")), None)
+    assert found.graph.unlabelled == 2
+    assert found.graph.labels == {"a": 2, "b": 3, "c": 0}
+    assert found.graph.homophily == pytest.approx(2 / 3)  # of 0-2, 2-3, 3-4
+    assert [client.labelled for client in found.clients] == [2, 3]
+    assert found.clients[0].homophily == 0.0  # 0-2 alone
+    said = " ".join(found.sentences())
+    assert "2 nodes without a label" in said
+    assert "No node has the label c" in said
+    assert "2 nodes without an edge" in said
+
+
+def test_a_client_without_edges_or_labels_has_no_shares(town):
+    town.y[6] = -1
+    alone = inspect(town, divided(town, [0] * 6 + [1], ("many", "one")), None).clients[1]
+    assert (alone.labelled, alone.label_distance, alone.homophily) == (0, None, None)
+    assert alone.cut_share == 0.0
+
+
+def test_sparse_features_are_read_as_dense_ones_are():
+    rng = np.random.default_rng(3)
+    x = np.zeros((40, 30))
+    x[np.arange(40), rng.integers(0, 30, 40)] = 1.0
+    x[0, 4], x[1, 5] = 2.5, -1.0
+    graph = assemble(
+        x,
+        rng.integers(0, 40, (2, 60)),
+        np.arange(40) % 2,
+        name="words",
+        label_names=["a", "b"],
+        node_ids=np.arange(40),
+    )
+    features = inspect(graph, divided(graph, [0] * 40, ("all",)), None).graph.features
+    assert graph.x.layout == torch.sparse_csr
+    assert features.sparse
+    assert features.numeric == 2
+    assert features.filled == pytest.approx(np.count_nonzero(x) / x.size)
+
+
+def test_networkx_counts_the_same(random_graph):
+    parts = partition(random_graph, 3)
+    found = inspect(random_graph, parts, None)
+    source, target = random_graph.edge_index.numpy()
+    whole = networkx.Graph()
+    whole.add_nodes_from(range(60))
+    whole.add_edges_from(zip(source.tolist(), target.tolist(), strict=True))
+    y = dict(enumerate(random_graph.y.tolist()))
+    networkx.set_node_attributes(whole, y, "y")
+    assert found.graph.edges == whole.number_of_edges()
+    assert found.graph.components == networkx.number_connected_components(whole)
+    assert found.graph.isolated == networkx.number_of_isolates(whole)
+    mixing = networkx.attribute_mixing_matrix(whole, "y")
+    assert found.graph.homophily == pytest.approx(np.trace(mixing))
+    for k, client in enumerate(found.clients):
+        nodes = np.flatnonzero(parts.client == k).tolist()
+        assert client.edges == whole.subgraph(nodes).number_of_edges()
+        assert client.cut_edges == networkx.cut_size(whole, nodes)
+
+
+def roles_with(counts: list[int], test: list[int]) -> tuple[list[int], np.ndarray]:
+    """Clients and roles of nodes with so many calibration and test nodes each, and one to train."""
+    client, roles = [], []
+    for k, (n, m) in enumerate(zip(counts, test, strict=True)):
+        client += [k] * (n + m + 1)
+        roles += [Role.CALIB] * n + [Role.TEST] * m + [Role.TRAIN]
+    return client, np.array(roles, dtype=np.int8)
+
+
+def promised(counts, alphas, make_graph, test=None):
+    client, roles = roles_with(counts, test or counts)
+    graph = make_graph(len(client))
+    names = tuple(f"k{k}" for k in range(len(counts)))
+    return inspect(graph, divided(graph, client, names), roles, alphas)
+
+
+def test_the_promise_at_its_edge(make_graph):
+    # alpha = 0.1 at K = 2: ⌈0.9 (N + 2)⌉ ≤ N from N = 18 on; one client needs 9.
+    enough = promised([10, 8], [0.1], make_graph)
+    assert (enough.n_calibration, enough.slack) == (18, 2 / 20)
+    (promise,) = enough.promises
+    assert (promise.rank, promise.holds, promise.needed, promise.needed_alone) == (18, True, 18, 9)
+    assert promise.band == pytest.approx((0.9, 1.0))
+    assert promise.too_small == ("k1",)
+    assert [client.calibration for client in enough.clients] == [10, 8]
+    said = " ".join(enough.sentences())
+    assert "alpha = 0.1: enough calibration nodes" in said
+    assert "client k1 has fewer than the 9 calibration nodes" in said
+    assert "the promise for all clients together stands" in said
+
+    short = promised([9, 8], [0.1], make_graph)
+    (promise,) = short.promises
+    assert (promise.rank, promise.holds) == (18, False)
+    said = " ".join(short.sentences())
+    assert "too few calibration nodes, 17, where 2 clients must have 18" in said
+    assert "stands" not in said
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    alpha=st.floats(0.005, 0.9),
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=6),
+)
+def test_the_least_number_is_the_least(alpha, counts):
+    client, roles = roles_with(counts, counts)
+    n = len(client)
+    graph = assemble(
+        np.ones((n, 1)),
+        np.empty((2, 0), np.int64),
+        np.arange(n) % 2,
+        name="bare",
+        label_names=["a", "b"],
+        node_ids=np.arange(n),
+    )
+    names = tuple(map(str, range(len(counts))))
+    found = inspect(graph, divided(graph, client, names), roles, [alpha])
+    (promise,) = found.promises
+    K, N = len(counts), sum(counts)
+    assert promise.holds == (exact_rank(alpha, N, K) <= N) == (promise.needed <= N)
+    assert exact_rank(alpha, promise.needed, K) <= promise.needed
+    assert promise.needed == 1 or exact_rank(alpha, promise.needed - 1, K) > promise.needed - 1
+    small = tuple(str(k) for k, c in enumerate(counts) if exact_rank(alpha, c) > c)
+    assert promise.too_small == small
+
+
+def test_test_nodes_elsewhere_than_calibration_nodes_are_told(make_graph):
+    found = promised([20, 20], [0.1], make_graph, test=[39, 1])
+    assert found.test_distance == pytest.approx(39 / 40 - 21 / 42)
+    assert "--quantiles mixture" in " ".join(found.sentences())
+    alike = promised([20, 20], [0.1], make_graph)
+    assert alike.test_distance == 0
+    assert "mixture" not in " ".join(alike.sentences())
+
+
+def test_many_small_clients_are_counted_not_listed(make_graph):
+    found = promised([3] * 8, [0.1], make_graph)
+    assert "clients k0, k1, k2, k3, k4 and 3 more have fewer" in " ".join(found.sentences())
+
+
+def test_the_counts_are_those_of_the_split(random_graph):
+    parts = partition(random_graph, 3)
+    roles = split(parts.client, np.random.default_rng(0))
+    found = inspect(random_graph, parts, roles, [0.2])
+    assert found.n_calibration == int((roles == Role.CALIB).sum())
+    for k, client in enumerate(found.clients):
+        assert client.calibration == int(((parts.client == k) & (roles == Role.CALIB)).sum())

@@ -1,0 +1,187 @@
+"""Help that ends with examples, examples that parse, completion, and extras that are missing."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from fedcover import __version__, cli
+from fedcover.errors import UsageError
+from fedcover.extras import EXTRAS, require
+
+ROOT = Path(__file__).parents[1]
+
+
+def commands(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The words that call each command, groups left out."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
+APP = typer.main.get_command(cli.app)
+assert isinstance(APP, click.Group)
+COMMANDS = list(commands(APP, ()))
+
+
+def command_of(words: tuple[str, ...]) -> click.Command:
+    found: click.Command = APP
+    for word in words:
+        assert isinstance(found, click.Group)
+        found = found.commands[word]
+    return found
+
+
+def example_lines(command: click.Command) -> list[str]:
+    heading, *lines = (command.epilog or "").split("\n\n")
+    assert heading == "Examples:", command.name
+    assert lines, command.name
+    return lines
+
+
+def leaf(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that a line calls, and its arguments."""
+    found: click.Command = APP
+    while words and isinstance(found, click.Group) and words[0] in found.commands:
+        found, words = found.commands[words[0]], words[1:]
+    return found, words
+
+
+def parses(line: str) -> None:
+    program, *words = shlex.split(line)
+    assert program == "fedcover"
+    command, arguments = leaf(words)
+    command.make_context(command.name, arguments)  # parses and converts, runs nothing
+
+
+def call(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["fedcover", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return (int(end.value.code or 0), *capsys.readouterr())
+
+
+def test_the_commands_are_found():
+    assert {("run",), ("inspect",), ("data", "list"), ("site", "run")} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_example_parses_and_calls_the_command_that_shows_it(words):
+    for line in example_lines(command_of(words)):
+        parses(line)
+        assert shlex.split(line)[1 : 1 + len(words)] == list(words)
+
+
+def test_the_programs_own_examples_parse():
+    *calls, completion = example_lines(APP)
+    for line in calls:
+        parses(line)
+    # Parsing an eager option would obey it, so its name is looked up instead.
+    assert completion.split()[1] in {name for p in APP.params for name in p.opts}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["fedcover run cora --client 10", "fedcover inspect", "fedcover data cuts --seeds two"],
+)
+def test_an_example_that_has_rotted_is_caught(line):
+    with pytest.raises(click.UsageError):
+        parses(line)
+
+
+@pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
+def test_help_ends_with_the_examples(words, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "100")
+    status, out, err = call(monkeypatch, capsys, *words, "--help")
+    assert (status, err) == (0, "")
+    shown = " ".join(out.split())
+    assert shown.endswith(" ".join(["Examples:", *example_lines(command_of(words))]))
+
+
+def test_the_version_is_that_of_the_project(monkeypatch, capsys):
+    assert call(monkeypatch, capsys, "--version") == (0, f"fedcover {__version__}\n", "")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == __version__
+
+
+def complete(words: str) -> list[str]:
+    """What bash is offered after these words."""
+    variables = {
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+        "_FEDCOVER_COMPLETE": "complete_bash",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "fedcover"],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_and_options():
+    assert complete("fedcover ins") == ["inspect"]
+    assert "--clients" in complete("fedcover run cora --cl")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_is_given_a_script_that_names_fedcover():
+    # Two commands, so that bash does not hand its process over: the shell is found by its name.
+    line = f"{shlex.quote(sys.executable)} -m fedcover --show-completion bash; exit $?"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "_FEDCOVER_COMPLETE=complete_bash" in done.stdout
+    assert done.stdout.rstrip().endswith("fedcover")
+
+
+MISSING = [
+    ("flower", ["site", "run", "here", "--insecure"], "fedcover site run needs Flower"),
+    ("flower", ["federation", "keys", "k", "--hosts", "a"], "fedcover federation keys needs"),
+    ("flower", ["federation", "try", "cora"], "fedcover federation try needs Flower"),
+    ("flower", ["federation", "app"], "fedcover federation app needs Flower"),
+    (
+        "privacy",
+        ["run", "cora", "--methods", "gen", "--epsilon", "2", "-q"],
+        "Differential privacy",
+    ),
+    ("report", ["paper", "clients", "--graphs", "cora"], "A figure needs matplotlib"),
+]
+
+
+@pytest.mark.parametrize(("extra", "arguments", "sentence"), MISSING)
+def test_a_missing_extra_is_named_in_one_sentence(
+    extra, arguments, sentence, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, EXTRAS[extra][0], None)
+    status, out, err = call(monkeypatch, capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"fedcover: {sentence}")
+    assert err.endswith(f"which is not installed: pip install 'fedcover[{extra}]'.\n")
+    assert err.count("\n") == 1
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_extras_are_those_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(EXTRAS) <= set(project["optional-dependencies"])
+
+
+def test_an_extra_that_is_there_is_not_asked_for(monkeypatch):
+    monkeypatch.setitem(EXTRAS, "flower", ("json", "Json"))
+    require("flower", "This")
+    monkeypatch.setitem(EXTRAS, "flower", ("no_such_module", "Nothing"))
+    with pytest.raises(UsageError, match=r"This needs Nothing.*fedcover\[flower\]"):
+        require("flower", "This")
