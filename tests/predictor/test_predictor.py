@@ -1,6 +1,8 @@
 """A predictor gives the run's own sets, at any level, and says for whom they are promised."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -212,3 +214,83 @@ def test_fingerprints_change_with_features_and_neighbours_alone(graph):
     touched = np.unique(graph.edge_index[:, gone].numpy())
     after = fingerprints(fewer, names)
     assert np.flatnonzero(before != after).tolist() == touched.tolist()
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Patients of three wards: numbers on wide scales, words, gaps, and some without a label."""
+    folder, rng, n = tmp_path_factory.mktemp("own") / "patients", np.random.default_rng(0), 240
+    folder.mkdir()
+    label = rng.integers(0, 3, n)
+    names = np.array(["cold", "flu", "other"])
+    pulse = 60 + 20 * label + rng.normal(0, 8, n)
+    frame = pl.DataFrame(
+        {
+            "id": [f"p{k}" for k in range(n)],
+            "label": [None if k % 12 == 0 else names[label[k]] for k in range(n)],
+            "client": rng.choice(["north", "south", "west"], n),
+            "pulse": [None if k % 17 == 0 else round(float(pulse[k]), 2) for k in range(n)],
+            "income": rng.normal(40_000, 9_000, n).round(0),
+            "ward": rng.choice(["a", "b"], n),
+        }
+    )
+    frame.write_csv(folder / "nodes.csv")
+    ends = rng.integers(0, n, (2, 500))
+    ends = ends[:, label[ends[0]] == label[ends[1]]]
+    pl.DataFrame({"source": frame["id"].gather(ends[0]), "target": frame["id"].gather(ends[1])}
+    ).write_csv(folder / "edges.csv")  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def own_run(tables, tmp_path_factory):
+    graph = fedcover.load(tables, missing="impute")
+    config = fedcover.Config(
+        partition="given", methods=("fed",), seeds=1, rounds=5, alphas=(0.2,), resplits=2
+    )
+    finished = fedcover.run(graph, config)
+    return finished, finished.save(tmp_path_factory.mktemp("runs") / "own")
+
+
+def test_features_are_scaled_and_filled_as_in_training(tables, own_run):
+    finished, folder = own_run
+    predictor = fedcover.load_predictor(folder)
+    assert predictor.scaling is not None
+    assert predictor.schema is not None
+    graph = fedcover.load(tables, missing="impute", schema=predictor.schema)
+    found = predictor.predict(graph, 0.2, only=("test",))
+    assert found["set"].to_list() == finished.sets["set"].to_list()
+    silent = predictor.predict(graph, 0.2, only=("unlabelled",))
+    assert len(silent) == 20
+    assert silent["label"].null_count() == 20
+
+
+def test_the_command_reads_later_tables_by_the_schema(tables, own_run, tmp_path):
+    _, folder = own_run
+    later = tmp_path / "later"
+    later.mkdir()
+    nodes = pl.read_csv(tables / "nodes.csv").with_columns(pl.col("label").cast(pl.String))
+    nodes = nodes.with_columns(pl.lit(None, pl.String).alias("label"), ward=pl.lit("b"))
+    nodes.write_csv(later / "nodes.csv")
+    (later / "edges.csv").write_bytes((tables / "edges.csv").read_bytes())
+    for name in ("sets.csv", "sets.parquet", "sets.json"):
+        result = predict(folder, later, "--missing", "impute", "--out", tmp_path / name)
+        assert result.returncode == 0, result.stderr
+        assert "changed" in result.stdout
+    rows = pl.read_csv(tmp_path / "sets.csv")
+    assert len(rows) == len(nodes)
+    assert pl.read_parquet(tmp_path / "sets.parquet")["set"].list.join("; ").to_list() == [
+        one or "" for one in rows["set"].to_list()
+    ]
+    assert len(json.loads((tmp_path / "sets.json").read_text())) == len(nodes)
+    nodes.with_columns(ward=pl.lit("z")).write_csv(later / "nodes.csv")
+    refused = predict(folder, later, "--missing", "impute")
+    assert refused.returncode == 1
+    assert "column 'ward'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert "line 2" in predict(folder, later).stderr  # a gap, without --missing impute
+
+
+def predict(*words):
+    command = [sys.executable, "-m", "fedcover", "predict", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -35,6 +35,9 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write them: .csv, .parquet or .json.")
     ] = None,
+    missing: Annotated[
+        str, typer.Option(metavar="M", help="Empty features: refuse, or impute as in training.")
+    ] = "refuse",
     data: Data = None,
     quiet: Quiet = False,
 ) -> None:
@@ -47,7 +50,9 @@ def predict(
     if out is not None:
         check_kind(out)
     predictor = load_predictor(run, method)
-    table = predictor.predict(load(graph, data), alpha, score, words("only", only))
+    schema = predictor.schema if Path(graph).is_dir() else None
+    loaded = load(graph, data, missing=missing, schema=schema)
+    table = predictor.predict(loaded, alpha, score, words("only", only))
     if out is not None:
         write_sets(table, out)
     if not quiet:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from torch_geometric.data import Data
 
 from fedcover import conformal
 from fedcover.experiment.config import Config
@@ -19,6 +20,7 @@ from fedcover.federation import Client
 from fedcover.federation.engine import log_prior
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.partition import ClientGraph
+from fedcover.graphs.schema import schema_of
 from fedcover.graphs.splits import Role
 from fedcover.predictor.calibration import Calibration
 from fedcover.predictor.known import Known, fingerprints, hashed
@@ -40,11 +42,16 @@ def kept(recipe: Recipe, config: Config) -> bool:
 
 
 def predictor_of(
-    recipe: Recipe, judge: Judge, outcome: Outcome, evaluation: Evaluation, card: Mapping[str, Any]
+    recipe: Recipe,
+    graph: Data,
+    judge: Judge,
+    outcome: Outcome,
+    evaluation: Evaluation,
+    card: Mapping[str, Any],
 ) -> Predictor:
-    """The recipe's models with their calibration."""
+    """The recipe's models with their calibration; ``graph`` as it was read, before any scaling."""
     repetition, config = judge.repetition, judge.config
-    graph, partition = repetition.graph, repetition.partition
+    partition = repetition.partition
     names = hashed(graph.node_ids)
     federation, parts = outcome.prepared.federation, outcome.prepared.parts
     kinds = list(outcome.models) if recipe.personal == "mix" else [LAST[recipe.personal]]
@@ -79,9 +86,11 @@ def predictor_of(
             judge.u,
             fingerprints(graph, names),
         ),
+        schema=schema_of(graph) if "columns" in graph else None,
+        scaling=repetition.scaling,
         card=card,
     )
-    return replace(predictor, calibrations=_calibrations(predictor, judge))
+    return replace(predictor, calibrations=_calibrations(predictor, graph, judge))
 
 
 def _generated(
@@ -107,12 +116,12 @@ def _generated(
     return tuple(found)
 
 
-def _calibrations(predictor: Predictor, judge: Judge) -> dict[str, Calibration]:
+def _calibrations(predictor: Predictor, graph: Data, judge: Judge) -> dict[str, Calibration]:
     """The calibration scores as the predictor itself computes them: a node that ties with the
     threshold in the run ties with it later."""
     repetition = judge.repetition
     calib, y = np.flatnonzero(repetition.roles == Role.CALIB), judge.y
-    probs = predictor.probs(repetition.graph)
+    probs = predictor.probs(graph)
     found = {}
     for name in judge.config.scores:
         if name in conformal.SCORES:

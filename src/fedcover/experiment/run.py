@@ -129,7 +129,7 @@ def run(
             book.enter(recipe, judge.repetition, outcome, evaluation)
             if done == 0 and kept(recipe, config):
                 card = _card(graph, judge, evaluation, spending if recipe.base == "gen" else None)
-                predictors.append(predictor_of(recipe, judge, outcome, evaluation, card))
+                predictors.append(predictor_of(recipe, graph, judge, outcome, evaluation, card))
         report(f"calibrate {name}", config.seeds, config.seeds)
         clock.stop(f"calibrate {name}")
     info = {

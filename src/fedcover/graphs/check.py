@@ -17,7 +17,7 @@ _MARKS = ("name", "label_names", "node_ids")
 _LAYOUTS = (torch.strided, torch.sparse_csr)
 
 
-def check_graph(graph: Data) -> Data:
+def check_graph(graph: Data, *, labelled: bool = True) -> Data:
     """Return a graph that every later step may rely on, or say in one sentence what is wrong.
 
     Takes any PyG ``Data`` with ``x`` (n, features; finite floats), ``edge_index`` (2, m) and
@@ -26,7 +26,7 @@ def check_graph(graph: Data) -> Data:
     :func:`fedcover.load` comes back as it is, after checks linear in its size. Any other is
     rebuilt: edges in both directions, sorted, without self-loops; the missing name is "graph", and
     missing names of labels, nodes, clients and groups are their numbers. Masks and other columns
-    are then left behind.
+    are then left behind. Without ``labelled``, any number of labels will do.
     """
     if not isinstance(graph, Data):
         raise UsageError(
@@ -36,9 +36,9 @@ def check_graph(graph: Data) -> Data:
     n = len(x)
     y, label_names = _numbered(graph, "y", "label_names", n, least=NO_LABEL)
     known = y[y != NO_LABEL]
-    if len(known) == 0:
+    if labelled and len(known) == 0:
         raise DataError("y has no label, only -1, which stands for none; there must be at least 2.")
-    if known.min() == known.max():
+    if labelled and known.min() == known.max():
         raise DataError(
             f"y has the same label, {known[0]}, for every node; there must be at least 2."
         )

@@ -21,6 +21,8 @@ from scipy import sparse
 from fedcover.conformal import RapsConstants
 from fedcover.errors import DataError
 from fedcover.federation import Plan
+from fedcover.graphs.scaling import Scaling
+from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.models import Weights
 from fedcover.predictor.calibration import Calibration
 from fedcover.predictor.card import card_text
@@ -56,6 +58,9 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
         ],
         "generated": [None if one is None else one.weight for one in predictor.generated],
         "scores": {name: one.clients for name, one in predictor.calibrations.items()},
+        "schema": predictor.schema.to_json() if predictor.schema else None,
+        "fingerprint": predictor.schema.fingerprint if predictor.schema else None,
+        "scaling": predictor.scaling.to_dict() if predictor.scaling else None,
         "card": predictor.card,
         "sha256": hashlib.sha256(arrays).hexdigest(),
     }
@@ -174,8 +179,19 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
             for name, clients in content["scores"].items()
         },
         known=Known(**{f.name: arrays[f"known.{f.name}"] for f in fields(Known)}),
+        schema=_schema(content),
+        scaling=Scaling.from_dict(content["scaling"]) if content["scaling"] else None,
         card=content["card"],
     )
+
+
+def _schema(content: Mapping[str, Any]) -> Schema | None:
+    if content["schema"] is None:
+        return None
+    schema = parse_schema(content["schema"], "its schema")
+    if schema.fingerprint != content["fingerprint"]:
+        raise ValueError("its schema does not have the fingerprint that it should have")
+    return schema
 
 
 def _generated(arrays: Arrays, client: int, features: int, weight: float) -> Generated:

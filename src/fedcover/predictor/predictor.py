@@ -16,9 +16,11 @@ from fedcover import conformal
 from fedcover.errors import DataError, UsageError
 from fedcover.federation import Client, Plan
 from fedcover.federation.forward import forward
-from fedcover.graphs.assemble import feature_matrix
+from fedcover.graphs.assemble import feature_matrix, with_features
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
+from fedcover.graphs.scaling import Scaling, scaled
+from fedcover.graphs.schema import Schema
 from fedcover.graphs.splits import Role
 from fedcover.models import Weights
 from fedcover.neighbors.augment import augment
@@ -80,6 +82,8 @@ class Predictor:
     empty_sets: bool
     calibrations: Mapping[str, Calibration]  # by score
     known: Known
+    schema: Schema | None = None  # of the tables that it was trained with
+    scaling: Scaling | None = None  # of their features
     card: Mapping[str, Any] = field(default_factory=dict)
 
     def predict(
@@ -126,9 +130,13 @@ class Predictor:
         return score
 
     def _look_at(self, graph: Data) -> tuple[Data, _Seen]:
-        graph = check_graph(graph)
+        graph = check_graph(graph, labelled=False)
         self._check(graph)
-        return graph, _Seen.of(self, graph)
+        seen = _Seen.of(self, graph)
+        if self.scaling is None:
+            return graph, seen
+        missing = graph.missing.numpy() if "missing" in graph else None
+        return with_features(graph, scaled(feature_matrix(graph), self.scaling, missing)), seen
 
     def _probs(self, graph: Data, seen: _Seen) -> NDArray[np.float64]:
         return conformal.softmax(self._logits(graph, seen), self.temperature)
@@ -138,6 +146,11 @@ class Predictor:
             raise DataError(
                 f"{graph.name} has {graph.x.shape[1]} features; the predictor was trained with "
                 f"{self.features}."
+            )
+        if "missing" in graph and self.scaling is None:
+            raise DataError(
+                f"{graph.name} has missing values; the predictor was trained without any, and has "
+                "nothing to put in their place."
             )
         strange = [label for label in graph.label_names if label not in self.labels]
         if strange:
