@@ -215,8 +215,9 @@ def run(
         display.summary(display.console(), finished)
         seconds = time.perf_counter() - began
         own = "" if finished.thresholds is None else "thresholds.csv, "
-        files = f"report.html, results.csv, groups.csv, {own}sets.parquet, ledger.parquet, run.json"
-        print(f"\n{folder}: {files} ({seconds:.1f} s)")
+        tables = f"results.csv, groups.csv, {own}sets.parquet, ledger.parquet"
+        kept = ", model/" if finished.predictors else ""
+        print(f"\n{folder}: report.html, {tables}, run.json{kept} ({seconds:.1f} s)")
 
 
 def report(
