@@ -60,7 +60,7 @@ def test_a_run_by_group(fedcover, tmp_path):
     [
         (["--calibrate", "label"], 2, "calibrate has 'label'; it must be one of pooled, client,"),
         (["--calibrate", "class", "--quantiles", "tdigest"], 2, "quantiles has 'tdigest', which"),
-        (["--calibrate", "group"], 1, "own/nodes.csv, line 2, column 'ward': 'south' is not a"),
+        (["--calibrate", "group"], 1, "own has no groups, which calibrate 'group' needs"),
         (["--group", "label"], 2, "group is 'label', which says something else about a node"),
         (["--group", "unit"], 1, "own/nodes.csv has no column 'unit'"),
     ],

@@ -295,7 +295,7 @@ def test_what_a_later_graph_may_not_have(tmp_path: Path, later: str, fragment: s
 def test_a_later_graph_with_other_columns(tmp_path: Path) -> None:
     schema = schema_of(load(folder(tmp_path)))
     nodes = "id,label,age,ward,kids\na,x,1,east,0\n"
-    assert "'kids' is feature 3, where 'smokes' is agreed" in refusal(
+    assert "'kids' is feature 3, where column 'smokes' is agreed" in refusal(
         folder(tmp_path, nodes, "source,target\n"), schema=schema
     )
 

@@ -25,7 +25,7 @@ from fedcover.errors import DataError, UsageError
 
 EXAMPLES = examples(
     "fedcover tune cora --methods fed --minutes 3 --out best.toml",
-    "fedcover run cora --config best.toml",
+    "fedcover tune my-graph --partition given --methods gen --candidates 9",
 )
 
 

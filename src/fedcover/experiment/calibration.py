@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcover import conformal
-from fedcover.errors import DataError
 from fedcover.experiment.methods import Repetition
 from fedcover.federation import Engine
 from fedcover.federation.ledger import Ledger
@@ -103,13 +102,8 @@ class ByGroup:
             self._member, self._names = partition.client, partition.names
         elif kind == "class":
             self._member, self._names = graph.y.numpy(), graph.label_names
-        elif "group" in graph:
-            self._member, self._names = graph.group.numpy(), graph.group_names
         else:
-            raise DataError(
-                f"{graph.name} has no groups, which calibrate 'group' needs; --group names a "
-                "column of its nodes."
-            )
+            self._member, self._names = graph.group.numpy(), graph.group_names
 
     def over_resplits(
         self,

@@ -17,6 +17,7 @@ import torch
 from torch_geometric.data import Data
 
 from fedcover import __version__
+from fedcover.errors import DataError
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.features import on_one_scale
@@ -101,6 +102,11 @@ def run(
     """Cut the graph, train every method on every seed, calibrate, and judge the sets."""
     graph = check_graph(graph)
     config = settled(config or Config(), graph)
+    if config.calibrate == "group" and "group" not in graph:
+        raise DataError(
+            f"{graph.name} has no groups, which calibrate 'group' needs; --group names a column of "
+            "its nodes."
+        )
     engine = engine or InProcess()
     report = progress or _silent
     clock = _Clock()
