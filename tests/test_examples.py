@@ -56,7 +56,7 @@ def test_the_hospitals_readme_runs_from_top_to_bottom(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     text = (EXAMPLES / "hospitals" / "README.md").read_text(encoding="utf-8")
     found = BLOCK.findall(text)
-    assert [language for language, _ in found] == ["sh", "sh", "sh", "sh", "python"]
+    assert [language for language, _ in found] == ["sh", "sh", "sh", "sh", "python", "sh"]
     for language, block in found:
         if language == "python":
             exec(compile(block, "README.md", "exec"), {})
@@ -68,6 +68,7 @@ def test_the_hospitals_readme_runs_from_top_to_bottom(tmp_path, monkeypatch, cap
     assert "alpha = 0.01: enough" in out
     assert "alpha = 0.001: too few" in out
     assert (tmp_path / "runs/hospitals/report.html").is_file()
+    assert pl.read_csv(tmp_path / "sets.csv").filter(kind="test", promise="yes").height > 1100
     results = pl.read_csv(tmp_path / "runs/hospitals/results.csv")
     assert abs(results["n_calibration"][0] - 1200) < 5
     # 1,200 calibration and test nodes, 100 re-splits, two seeds: within a few standard errors.
