@@ -291,6 +291,32 @@ def test_the_command_reads_later_tables_by_the_schema(tables, own_run, tmp_path)
     assert "line 2" in predict(folder, later).stderr  # a gap, without --missing impute
 
 
+@pytest.mark.parametrize("calibrate", ["client", "class", "group"])
+def test_groups_with_thresholds_of_their_own_keep_them(calibrate, tables, tmp_path):
+    group = "ward" if calibrate == "group" else None
+    graph = fedcover.load(tables, missing="impute", group=group)
+    config = fedcover.Config(
+        partition="given",
+        methods=("fed",),
+        seeds=1,
+        rounds=5,
+        alphas=(0.05, 0.2),
+        scores=("lac", "aps"),
+        resplits=2,
+        calibrate=calibrate,
+    )
+    finished = fedcover.run(graph, config)
+    predictor = fedcover.load_predictor(finished.save(tmp_path / "run"))
+    for (score, alpha), rows in finished.sets.group_by("score", "alpha"):
+        found = predictor.predict(graph, alpha, score, only=("test",))
+        assert found["set"].to_list() == rows["set"].to_list()
+        own = finished.thresholds.filter(score=score, alpha=alpha)["q_hat"]
+        assert predictor.calibrations[score].q_hats(alpha) == pytest.approx(own.to_numpy())
+    wide, narrow = (predictor.predict(graph, alpha, "aps") for alpha in (0.05, 0.4))
+    pairs = zip(wide["set"].to_list(), narrow["set"].to_list(), strict=True)
+    assert all(set(small) <= set(large) for large, small in pairs)
+
+
 def predict(*words):
     command = [sys.executable, "-m", "fedcover", "predict", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)

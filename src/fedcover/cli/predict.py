@@ -38,6 +38,9 @@ def predict(
     missing: Annotated[
         str, typer.Option(metavar="M", help="Empty features: refuse, or impute as in training.")
     ] = "refuse",
+    group: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="As for run, if it was calibrated so.")
+    ] = None,
     data: Data = None,
     quiet: Quiet = False,
 ) -> None:
@@ -51,7 +54,7 @@ def predict(
         check_kind(out)
     predictor = load_predictor(run, method)
     schema = predictor.schema if Path(graph).is_dir() else None
-    loaded = load(graph, data, missing=missing, schema=schema)
+    loaded = load(graph, data, missing=missing, schema=schema, group=group)
     table = predictor.predict(loaded, alpha, score, words("only", only))
     if out is not None:
         write_sets(table, out)

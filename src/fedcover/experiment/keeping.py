@@ -22,7 +22,7 @@ from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.partition import ClientGraph
 from fedcover.graphs.schema import schema_of
 from fedcover.graphs.splits import Role
-from fedcover.predictor.calibration import Calibration
+from fedcover.predictor.calibration import POOLED, Calibration, Groups
 from fedcover.predictor.known import Known, fingerprints, hashed
 from fedcover.predictor.predictor import Generated, Model, Predictor
 
@@ -32,10 +32,9 @@ LAST = {"": "shared", "tuned": "tuned"}
 
 def kept(recipe: Recipe, config: Config) -> bool:
     """Whether a predictor can be made of it: not of a simulation, nor of one that is corrected; and
-    only for one threshold for all, and scores that look at one node at a time."""
+    only for scores that look at one node at a time."""
     return (
-        config.calibrate == "pooled"
-        and not recipe.method.simulation
+        not recipe.method.simulation
         and recipe.personal != "corrected"
         and any(name in conformal.SCORES for name in config.scores)
     )
@@ -116,6 +115,20 @@ def _generated(
     return tuple(found)
 
 
+def _groups(kind: str, graph: Data, judge: Judge, calib: NDArray[np.int64]) -> Groups | None:
+    """Whose each calibration score is, and for which group it counts."""
+    if kind == POOLED:
+        return None
+    partition = judge.repetition.partition
+    if kind == "client":
+        member, names = partition.client, partition.names
+    elif kind == "class":
+        member, names = judge.y, tuple(graph.label_names)
+    else:
+        member, names = graph.group.numpy(), tuple(graph.group_names)
+    return Groups(partition.client[calib], member[calib], names)
+
+
 def _calibrations(predictor: Predictor, graph: Data, judge: Judge) -> dict[str, Calibration]:
     """The calibration scores as the predictor itself computes them: a node that ties with the
     threshold in the run ties with it later."""
@@ -127,5 +140,6 @@ def _calibrations(predictor: Predictor, graph: Data, judge: Judge) -> dict[str, 
         if name in conformal.SCORES:
             scores = conformal.score(name, probs, judge.u, predictor.raps)
             true = scores[calib, y[calib]]
-            found[name] = Calibration.of(true, repetition.partition.clients)
+            kind, clients = judge.config.calibrate, repetition.partition.clients
+            found[name] = Calibration.of(true, clients, kind, _groups(kind, graph, judge, calib))
     return found

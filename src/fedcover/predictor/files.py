@@ -24,7 +24,7 @@ from fedcover.federation import Plan
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.models import Weights
-from fedcover.predictor.calibration import Calibration
+from fedcover.predictor.calibration import Calibration, Groups
 from fedcover.predictor.card import card_text
 from fedcover.predictor.known import Known
 from fedcover.predictor.predictor import Generated, Model, Predictor
@@ -57,7 +57,14 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
             for model in predictor.models
         ],
         "generated": [None if one is None else one.weight for one in predictor.generated],
-        "scores": {name: one.clients for name, one in predictor.calibrations.items()},
+        "scores": {
+            name: {
+                "clients": one.clients,
+                "kind": one.kind,
+                "groups": one.groups.names if one.groups else None,
+            }
+            for name, one in predictor.calibrations.items()
+        },
         "schema": predictor.schema.to_json() if predictor.schema else None,
         "fingerprint": predictor.schema.fingerprint if predictor.schema else None,
         "scaling": predictor.scaling.to_dict() if predictor.scaling else None,
@@ -145,6 +152,9 @@ def _arrays(predictor: Predictor) -> Arrays:
             arrays |= {f"generated.{c}.{k}": part for k, part in enumerate(parts)}
     for name, calibration in predictor.calibrations.items():
         arrays[f"scores.{name}"] = calibration.scores
+        if calibration.groups is not None:
+            arrays[f"scores.{name}.client"] = calibration.groups.client
+            arrays[f"scores.{name}.member"] = calibration.groups.member
     known: Arrays = {f"known.{name}": array for name, array in vars(predictor.known).items()}
     arrays |= known
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -175,8 +185,7 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
             for c, weight in enumerate(content["generated"])
         ),
         calibrations={
-            name: Calibration(arrays[f"scores.{name}"], int(clients))
-            for name, clients in content["scores"].items()
+            name: _calibration(arrays, name, one) for name, one in content["scores"].items()
         },
         known=Known(**{f.name: arrays[f"known.{f.name}"] for f in fields(Known)}),
         schema=_schema(content),
@@ -192,6 +201,14 @@ def _schema(content: Mapping[str, Any]) -> Schema | None:
     if schema.fingerprint != content["fingerprint"]:
         raise ValueError("its schema does not have the fingerprint that it should have")
     return schema
+
+
+def _calibration(arrays: Arrays, name: str, content: Mapping[str, Any]) -> Calibration:
+    groups = None
+    if content["groups"] is not None:
+        client, member = (arrays[f"scores.{name}.{part}"] for part in ("client", "member"))
+        groups = Groups(client, member, tuple(content["groups"]))
+    return Calibration(arrays[f"scores.{name}"], int(content["clients"]), content["kind"], groups)
 
 
 def _generated(arrays: Arrays, client: int, features: int, weight: float) -> Generated:

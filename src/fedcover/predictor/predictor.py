@@ -98,7 +98,7 @@ class Predictor:
         ``only`` keeps nodes of these kinds (the keys of ``PROMISES``).
         """
         score = self.chosen_score(score)
-        q_hat = self.calibrations[score].q_hat(alpha)
+        q_hats = self.calibrations[score].q_hats(alpha)
         for kind in only or ():
             if kind not in PROMISES:
                 raise UsageError(f"only has {kind!r}; it must be one of {', '.join(PROMISES)}.")
@@ -107,7 +107,8 @@ class Predictor:
         scores = conformal.score(score, probs, seen.u, self.raps)
         if not self.empty_sets:
             scores[np.arange(len(scores)), scores.argmin(axis=1)] = -np.inf
-        table = self._table(graph, seen, probs, conformal.prediction_sets(scores, q_hat))
+        sets = self._sets(graph, seen, scores, q_hats, self.calibrations[score])
+        table = self._table(graph, seen, probs, sets)
         return table if only is None else table.filter(pl.col("kind").is_in(list(only)))
 
     def probs(self, graph: Data) -> NDArray[np.float64]:
@@ -115,8 +116,27 @@ class Predictor:
         return self._probs(*self._look_at(graph))
 
     def q_hat(self, alpha: float, score: str | None = None) -> float:
-        """The threshold at level 1 − ``alpha``."""
+        """The threshold at level 1 − ``alpha``; the pooled one, where groups have their own."""
         return self.calibrations[self.chosen_score(score)].q_hat(alpha)
+
+    def _sets(
+        self,
+        graph: Data,
+        seen: _Seen,
+        scores: NDArray[np.float32],
+        q_hats: NDArray[np.float32],
+        calibration: Calibration,
+    ) -> NDArray[np.bool_]:
+        """As :mod:`fedcover.experiment.calibration` makes them in a run."""
+        groups = calibration.groups
+        if groups is None:
+            return conformal.prediction_sets(scores, q_hats[0])
+        if calibration.kind == "class":
+            return conformal.prediction_sets(scores, q_hats, per="label")
+        member = seen.client
+        if calibration.kind == "group":
+            member = _numbered(graph, "group", groups.names)
+        return conformal.prediction_sets(scores, q_hats[member], per="node")
 
     def chosen_score(self, score: str | None = None) -> str:
         """The score itself, if the predictor was calibrated for it; by default the run's first."""
@@ -268,7 +288,7 @@ class _Seen:
         new = place < 0
         client = np.where(new, -1, known.client[place])
         if predictor.given:
-            own = _given_clients(predictor, graph)
+            own = _numbered(graph, "client", predictor.clients)
             client = np.where(new, own, client)
         elif new.any():
             client = _joined(graph, client, len(predictor.clients))
@@ -287,18 +307,19 @@ class _Seen:
         return np.asarray(kinds)
 
 
-def _given_clients(predictor: Predictor, graph: Data) -> NDArray[np.int64]:
-    if "client" not in graph:
-        raise DataError(f"{graph.name} has no column 'client', which the predictor needs.")
-    number = {name: k for k, name in enumerate(predictor.clients)}
-    for name in graph.client_names:
+def _numbered(graph: Data, column: str, names: Sequence[str]) -> NDArray[np.int64]:
+    """The clients or groups of a graph's nodes, numbered as the predictor has them."""
+    if column not in graph:
+        raise DataError(f"{graph.name} has no {column}s, which the predictor needs.")
+    number = {name: k for k, name in enumerate(names)}
+    own = graph[f"{column}_names"]
+    for name in own:
         if name not in number:
             raise DataError(
-                f"{graph.name} has the client {name!r}; the predictor knows "
-                f"{', '.join(predictor.clients)}."
+                f"{graph.name} has the {column} {name!r}; the predictor knows {', '.join(names)}."
             )
-    numbers = np.array([number[name] for name in graph.client_names], dtype=np.int64)
-    return np.asarray(numbers[graph.client.numpy()])
+    numbers = np.array([number[name] for name in own], dtype=np.int64)
+    return np.asarray(numbers[graph[column].numpy()])
 
 
 def _joined(graph: Data, client: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
