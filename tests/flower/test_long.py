@@ -118,6 +118,27 @@ def test_a_kill_at_a_random_moment_of_a_random_phase(
             assert "sites" in failed(out)
 
 
+def test_a_site_that_was_killed_comes_back(tmp_path: Path, toy_sites: Callable[..., Path]) -> None:
+    """Flower lets it in when its last heartbeat is a minute old; it tries until then."""
+    sites = toy_sites(tmp_path / "sites", ("ada", "bob", "cleo"))
+    with running(tmp_path, sites) as up:
+        out = tmp_path / "out"
+        changes = {"methods": "fed", "rounds": 110, "patience": 110, "timeout": 15.0}
+        up.start_job(settings_for(sites, out, scores="lac", **changes))
+        ledger = tmp_path / "out.job" / journal.FILE
+        until(lambda: reached(ledger, "fed/train"), LIMIT, "training was not reached")
+        up.stop("bob", signal.SIGKILL)
+        time.sleep(2)
+        up.start_site(sites / "bob")
+        until((out / "run.json").exists, 2 * LIMIT, "no run folder")
+        answered = json.loads((out / "run.json").read_text())["federation"]["answered"]["fed/train"]
+        without = sum(1 not in round_ for round_ in answered)
+        print(f"\nkilled and back: {without} of {len(answered)} rounds without it")
+        assert 0 < without < len(answered)
+        assert 1 in answered[-1]
+        check_sets(sites, out)
+
+
 def test_a_coordinator_that_was_killed_ends_with_the_same_numbers(
     tmp_path: Path, toy_sites: Callable[..., Path]
 ) -> None:

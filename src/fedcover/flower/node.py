@@ -27,6 +27,8 @@ from fedcover.errors import DataError
 from fedcover.flower.local import QUIET
 from fedcover.flower.pace import NodePace, hurry_node
 
+RETURNING, PAUSE = 100.0, 5.0  # seconds: how long a site tries to be let in, and how often
+BEGAN = "FEDCOVER_SITE_BEGAN"  # when it first tried, which a new try must know
 HEARTBEAT = 10.0  # seconds after which Flower is told that an order is still being worked on
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
@@ -35,12 +37,19 @@ _log = getLogger(__name__)
 
 def run_node(arguments: Sequence[str], port: int) -> None:
     """Run ``flower-supernode`` with these arguments until it is stopped; a port on this host
-    is where node and site talk to each other."""
+    is where node and site talk to each other.
+
+    A SuperLink takes a node that was killed for alive until its last heartbeat is a minute old, and
+    lets nobody else in with its key: a site that comes back tries again for a while.
+    """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     from flwr.supernode.cli import flower_supernode
 
     secret = secrets.token_bytes(32)
+    if BEGAN in os.environ:
+        time.sleep(PAUSE)
+    began = float(os.environ.setdefault(BEGAN, str(time.time())))
     pace = hurry_node()
     threading.Thread(target=_work, args=(port, secret, pace), daemon=True).start()
     with _secret_file(secret) as file:
@@ -56,7 +65,13 @@ def run_node(arguments: Sequence[str], port: int) -> None:
             "--superexec-auth-secret-file",
             file,
         ]
-        flower_supernode()
+        try:
+            flower_supernode()
+        except SystemExit as end:
+            if not end.code or time.time() - began > RETURNING:
+                raise
+            _log.warning("not let in; trying again in %g s", PAUSE)
+    os.execv(sys.executable, sys.orig_argv)  # at once: Flower ends this process in a moment
 
 
 @contextmanager
