@@ -37,7 +37,7 @@ RESULTS: dict[str, Any] = {
     "train_seconds": pl.Float64,
 }
 
-GROUPS: dict[str, Any] = {
+_OF_A_GROUP: dict[str, Any] = {
     "method": pl.String,
     "score": pl.String,
     "quantile": pl.String,
@@ -45,6 +45,10 @@ GROUPS: dict[str, Any] = {
     "seed": pl.Int64,
     "kind": pl.String,
     "group": pl.String,
+}
+
+GROUPS: dict[str, Any] = {
+    **_OF_A_GROUP,
     "n_test": pl.Float64,
     "coverage": pl.Float64,
     "coverage_sd": pl.Float64,
@@ -53,13 +57,7 @@ GROUPS: dict[str, Any] = {
 }
 
 THRESHOLDS: dict[str, Any] = {
-    "method": pl.String,
-    "score": pl.String,
-    "quantile": pl.String,
-    "alpha": pl.Float64,
-    "seed": pl.Int64,
-    "kind": pl.String,
-    "group": pl.String,
+    **_OF_A_GROUP,
     "n_calibration": pl.Int64,
     "clients": pl.Int64,
     "q_hat": pl.Float64,
