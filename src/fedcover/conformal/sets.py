@@ -69,7 +69,7 @@ def _threshold(q_hat: ArrayLike) -> np.float32:
             f"q_hat has shape {np.shape(q_hat)}; it must be one number, or per must say what each "
             "of them is for."
         )
-    threshold = np.float32(q_hat)  # type: ignore[arg-type]
+    threshold = np.float32(np.asarray(q_hat).item())
     if np.isnan(threshold):
         raise DataError("q_hat is nan; it must be a number or inf.")
     return threshold

@@ -1,0 +1,188 @@
+"""A run's sets and choices, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedcover.conformal import RULES
+from fedcover.experiment.config import Config
+from fedcover.experiment.recipes import recipe_of
+from fedcover.experiment.run import Run
+from fedcover.experiment.summary import STANDARD_ERRORS, closed_share, summarise
+
+UNBOUNDED = 100_000  # characters: wider than any table
+
+
+def summary(console: Console, finished: Run) -> None:
+    """Methods × levels for each score and quantile rule: set size, its spread, and coverage.
+
+    Levels that do not fit beside each other come in several tables, one below the other.
+    """
+    config = finished.config
+    rows = summarise(finished.results, finished.groups, config.resplits)
+    clients = _count(finished.results["clients"][0], "client")
+    methods = [recipe_of(name).method for name in config.methods]
+    models = ", ".join(dict.fromkeys(method.model or config.model for method in methods))
+    title = f"{finished.info['graph']['name']}, {clients}, {models}"
+    # A Text is printed as it stands: no markup and no emoji code in a graph's name is obeyed.
+    console.print(Text(f"{title}: labels in a set, and their coverage", style="table.title"))
+    tables = _fitting(console, rows, config)
+    if not tables[0].show_edge:
+        console.print()
+    for table in tables:
+        console.print(table, soft_wrap=True)
+        if not table.show_edge:  # an edge is an empty line by itself
+            console.print()
+    spread = "mean ± sd" if config.seeds > 1 else "mean"
+    lines = [
+        f"Size: {spread} over {_count(config.seeds, 'seed')}. Coverage: mean over seeds and "
+        f"{_count(config.resplits, 'calibration/test re-split')}.",
+    ]
+    if rows["below"].any():
+        lines.append(
+            f"▼ covers less than its level, by more than {STANDARD_ERRORS} standard errors."
+        )
+    if not all(RULES[rule].guarantee for rule in config.quantiles):
+        lines.append("Only the quantiles 'exact' and 'mixture' have a guarantee.")
+    if config.calibrate != "pooled":
+        lines.append(
+            f"Calibrated by {config.calibrate}: each has its own threshold; coverage by "
+            f"{config.calibrate} is in groups.csv."
+        )
+    if any(method.simulation for method in methods):
+        lines.append("restored is a simulation: its clients are given what no party has.")
+    console.print("\n".join(lines), highlight=False)
+    if {"fed", "gen", "restored"} <= set(config.methods):
+        console.print()
+        console.print(_closed(closed_share(finished.results), config), soft_wrap=True)
+    for name, chosen in finished.info.get("chosen_on_validation", {}).items():
+        if grids := chosen.get("grid"):
+            console.print()
+            console.print(_grid(name, grids), soft_wrap=True)
+    if finished.info.get("privacy"):
+        console.print(_privacy_sentence(finished.info["privacy"]), highlight=False)
+
+
+def _grid(name: str, grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
+    """Gen's validation loss over M and p, and how many seeds chose each cell."""
+    cells = pl.DataFrame(
+        [cell | {"seed": seed} for seed, grid in enumerate(grids) for cell in grid]
+    ).with_columns(pl.col("valid_loss").cast(pl.Float64))
+    best = cells.group_by("seed", maintain_order=True).agg(pl.all().sort_by("valid_loss").first())
+    shares = cells["share"].unique(maintain_order=True)
+    table = Table(
+        title=f"{name}: validation loss by M and p, and in brackets the seeds that chose the cell",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("M", justify="right", no_wrap=True)
+    for share in shares:
+        table.add_column(f"p = {share:g}", justify="right", no_wrap=True)
+    for (m,), row in cells.group_by(["prototypes"], maintain_order=True):
+        texts = []
+        for share in shares:
+            losses = row.filter(share=share)["valid_loss"].drop_nulls().to_list()
+            chosen = len(best.filter(prototypes=m, share=share))
+            shown = f"{sum(losses) / len(losses):.3f}" if losses else "–"
+            texts.append(f"{shown} ({chosen})" if chosen else f"{shown}    ")
+        table.add_row(str(m), *texts)
+    return table
+
+
+def _closed(shares: pl.DataFrame, config: Config) -> Table:
+    """What part of the distance from fed to restored gen closes."""
+    table = Table(
+        title="of the distance from fed to restored, gen closes (–: hardly any)",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    for heading in ("score", "quantile"):
+        table.add_column(heading, no_wrap=True)
+    for alpha in config.alphas:
+        table.add_column(f"{1 - alpha:.4g}", justify="right", no_wrap=True)
+    for (score, rule), cells in shares.group_by("score", "quantile", maintain_order=True):
+        closed = ["–" if share is None else f"{share:.0%}" for share in cells["closed"]]
+        table.add_row(str(score), str(rule), *closed)
+    return table
+
+
+def _privacy_sentence(spent: dict[str, Any]) -> str:
+    cover = (
+        "the prototypes are covered by it"
+        if spent["covered"]
+        else "the prototypes, made from real nodes, are NOT covered by it"
+    )
+    return (
+        f"Differential privacy: epsilon = {spent['epsilon']:.3g} at delta = {spent['delta']:g} for "
+        f"each client's VAE; {cover}. Weights of the GNN and the VGAE are not."
+    )
+
+
+def _fitting(console: Console, rows: pl.DataFrame, config: Config) -> list[Table]:
+    """One table if the console is wide enough, else closer columns and as few tables as fit."""
+    alphas = config.alphas
+    whole = _levels(rows, config.methods, alphas)
+    if _width(console, whole) <= console.width:
+        return [whole]
+    tables: list[Table] = []
+    first = 0
+    while first < len(alphas):
+        last = first + 1  # one level at least, however narrow the console
+        table = _levels(rows, config.methods, alphas[first:last], close=True)
+        while last < len(alphas):
+            wider = _levels(rows, config.methods, alphas[first : last + 1], close=True)
+            if _width(console, wider) > console.width:
+                break
+            table, last = wider, last + 1
+        table.width = _width(console, table)  # where one level is too wide, cells stay whole
+        tables.append(table)
+        first = last
+    return tables
+
+
+def _levels(
+    rows: pl.DataFrame, methods: Sequence[str], alphas: Sequence[float], close: bool = False
+) -> Table:
+    """The table of some levels; no cell of it is ever wrapped."""
+    table = Table(box=box.SIMPLE_HEAD)
+    if close:
+        table.padding, table.pad_edge, table.show_edge = (0, 1, 0, 0), False, False
+    for heading in ("score", "quantile", "method"):
+        table.add_column(heading, no_wrap=True)
+    for alpha in alphas:
+        table.add_column(f"{1 - alpha:.4g}", justify="right", no_wrap=True)
+        table.add_column("covers", justify="left", no_wrap=True)
+    table.add_column("accuracy", justify="right", no_wrap=True)
+    for (score, rule), block in rows.group_by("score", "quantile", maintain_order=True):
+        for method in methods:
+            own = block.filter(pl.col("method") == method)
+            cells = [
+                text
+                for alpha in alphas
+                for text in _cells(own.row(by_predicate=pl.col("alpha") == alpha, named=True))
+            ]
+            table.add_row(str(score), str(rule), method, *cells, f"{own['accuracy'][0]:.3f}")
+        table.add_section()
+    return table
+
+
+def _width(console: Console, table: Table) -> int:
+    """The columns a table takes when nothing presses it together."""
+    unbounded = console.options.update_width(UNBOUNDED)
+    return console.measure(table, options=unbounded).maximum
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _cells(row: dict[str, float]) -> tuple[str, str]:
+    spread = "" if row["set_size_sd"] is None else f" ± {row['set_size_sd']:.2f}"
+    return f"{row['set_size']:.2f}{spread}", f"{row['coverage']:.3f}{'▼' if row['below'] else ''}"
