@@ -1,4 +1,4 @@
-"""Time and memory of ``fedcover inspect`` and ``fedcover run`` from 10⁴ to 10⁶ nodes.
+"""Time and memory of ``fedcover inspect``, ``run`` and ``predict`` from 10⁴ to 10⁶ nodes.
 
 A graph of n nodes has 10·n edges, 16 features and 5 classes; it is written as Parquet, as an own
 graph would be. Nodes live in communities of about 500, and four edges in five stay inside, so that
@@ -6,13 +6,14 @@ there is something to cut along and neighbours tend to share a label (edge homop
 community's size does not grow with n: the larger graphs are more of the same, and only then does
 growth say something about the program. Node numbers are shuffled, so that no order helps.
 
-Each step is a process of its own, whose wall time, processor time (all threads) and peak memory
-(resident set) are printed. The exponent is the slope of log time against log n between the first
-and the last size, after the time that the same step takes on a graph of 200 nodes (imports,
-start-up) is taken away. That of the processor time decides, because on a shared machine the wall
-clock also counts what others do; both are printed.
+Each step is a process of its own. It first does the same on a graph of 200 nodes, so that imports
+and what is done once in a process (seconds, and no two times the same) are counted apart, as
+``start-up``; then it is timed: wall and processor time (all threads) of the quickest of a few
+repetitions (one at 10⁶), and the peak memory of the process (resident set). The exponent is the
+slope of log time against log n between the first and the last size; that of the processor time
+decides, because on a shared machine the wall clock also counts what others do.
 
-    python benchmarks/large.py                       # 10⁴, 10⁵, 10⁶; 20 rounds; some 10 minutes
+    python benchmarks/large.py                       # 10⁴, 10⁵, 10⁶; 20 rounds; some 5 minutes
     python benchmarks/large.py --sizes 10000,100000 --rounds 100
 """
 
@@ -22,10 +23,12 @@ import argparse
 import json
 import math
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,10 +44,13 @@ PURE = 0.7  # share of nodes with their community's label; the others have any
 SMALLEST = 200  # nodes of the graph that start-up is measured on
 EXPONENT = 1.1
 GIB = 24
+HEADINGS = ("start-up s", "wall s", "processor s", "peak GiB")
+REPEATS = 4
+REPEATED_BELOW = 1_000_000  # nodes
 
 
-def write_graph(folder: Path, nodes: int, *, clients: int | None = None, seed: int = 0) -> None:
-    """Write ``nodes.parquet`` and ``edges.parquet``; with ``clients``, a client column too."""
+def write_graph(folder: Path, nodes: int, *, clients: int, seed: int = 0) -> None:
+    """Write ``nodes.parquet`` and ``edges.parquet``."""
     rng = np.random.default_rng([seed, nodes, 0x1A46E])
     communities = max(nodes // COMMUNITY, 2)
     home = rng.permutation(np.arange(nodes) % communities)
@@ -62,9 +68,7 @@ def write_graph(folder: Path, nodes: int, *, clients: int | None = None, seed: i
     anyone = rng.integers(0, nodes, len(source))
     target = np.where(rng.random(len(source)) < INSIDE, near, anyone)
 
-    columns: dict[str, object] = {"id": np.arange(nodes), "label": y}
-    if clients is not None:
-        columns["client"] = home % clients
+    columns: dict[str, object] = {"id": np.arange(nodes), "label": y, "client": home % clients}
     columns |= {f"f{j}": x[:, j] for j in range(FEATURES)}
     folder.mkdir(parents=True, exist_ok=True)
     pl.DataFrame(columns).write_parquet(folder / "nodes.parquet")
@@ -75,32 +79,54 @@ def write_graph(folder: Path, nodes: int, *, clients: int | None = None, seed: i
 class Cost(NamedTuple):
     """What one command took."""
 
+    start: float
     wall: float
     processor: float
     gib: float
 
 
-def measure(arguments: list[str], threads: int) -> Cost:
-    """The cost of one ``fedcover`` command in a process of its own."""
+def work(commands: list[list[str]]) -> None:
+    """In a process of its own: do the first command, then time each of the others."""
+    from fedcover.cli import app
+
+    began, times = time.perf_counter(), []
+    for arguments in commands:
+        before = time.perf_counter(), time.process_time()
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+            app(arguments, prog_name="fedcover", standalone_mode=False)
+        times.append((time.perf_counter() - before[0], time.process_time() - before[1]))
+    timed = times[1:]
+    start = time.perf_counter() - began - sum(wall for wall, _ in timed)
+    gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    wall, processor = (min(column) for column in zip(*timed, strict=True))
+    print(json.dumps([start, wall, processor, gib]))
+
+
+def measure(warm_up: list[str], command: list[str], threads: int, repeats: int) -> Cost:
+    """The cost of one ``fedcover`` command."""
+    commands = json.dumps([warm_up, *[command] * repeats])
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedcover", *arguments],
+    process = subprocess.run(
+        [sys.executable, __file__, "--work", commands],
         env=environment,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=True,
     )
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"fedcover {' '.join(arguments)} ended with {process.returncode}")
-    return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20)
+    return Cost(*json.loads(process.stdout))
 
 
-def exponent(small: float, large: float, start_up: float, factor: float) -> float:
-    """The slope of log seconds against log nodes, without the start-up."""
-    spent = [max(seconds - start_up, 0.01) for seconds in (small, large)]
-    return math.log(spent[1] / spent[0]) / math.log(factor)
+def steps(scratch: Path, nodes: int, options: argparse.Namespace) -> dict[str, list[str]]:
+    """The commands for a graph of this size, in their order."""
+    folder, out, sets = (str(scratch / f"{name}-{nodes}") for name in ("graph", "run", "sets"))
+    partition = ["--partition", "given"]
+    if not options.given:
+        partition = ["--partition", "metis", "--clients", str(options.clients)]
+    training = ["--methods", "fed", "--seeds", "1", "--rounds", str(options.rounds)]
+    return {
+        "inspect": ["inspect", folder, *partition],
+        "run": ["run", folder, *partition, *training, "--out", out],
+        "predict": ["predict", out, folder, "--alpha", "0.15", "--out", f"{sets}.parquet"],
+    }
 
 
 def main() -> None:
@@ -112,40 +138,32 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--given", action="store_true", help="a client column in place of METIS")
-    parser.add_argument("--stages", action="store_true", help="print each run's seconds by stage")
+    parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.work:
+        return work(json.loads(options.work))
     sizes = [int(size) for size in options.sizes.split(",")]
-
-    partition = ["--partition", "given"]
-    if not options.given:
-        partition = ["--partition", "metis", "--clients", str(options.clients)]
-    training = ["--methods", "fed", "--seeds", "1", "--rounds", str(options.rounds)]
-    rows: dict[str, dict[int, Cost]] = {"inspect": {}, "run": {}}
-    with tempfile.TemporaryDirectory() as scratch:
-        print(f"{'nodes':>9} {'step':8} {'wall s':>9} {'processor s':>12} {'peak GiB':>9}")
-        for nodes in (SMALLEST, *sizes):
-            folder, out = Path(scratch) / f"graph-{nodes}", Path(scratch) / f"run-{nodes}"
-            write_graph(folder, nodes, clients=options.clients if options.given else None)
-            steps = {
-                "inspect": ["inspect", str(folder), *partition],
-                "run": ["run", str(folder), *partition, *training, "--out", str(out), "--quiet"],
-            }
-            for step, arguments in steps.items():
-                cost = rows[step][nodes] = measure(arguments, options.threads)
-                print(
-                    f"{nodes:>9,} {step:8} {cost.wall:>9.1f} {cost.processor:>12.1f} "
-                    f"{cost.gib:>9.2f}",
-                    flush=True,
-                )
-            if options.stages:
-                print(json.loads((out / "run.json").read_text())["seconds"], flush=True)
+    rows: dict[str, dict[int, Cost]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        print(" ".join(f"{word:>11}" for word in ("nodes", "step", *HEADINGS)))
+        write_graph(scratch / f"graph-{SMALLEST}", SMALLEST, clients=options.clients)
+        small = steps(scratch, SMALLEST, options)
+        for nodes in sizes:
+            write_graph(scratch / f"graph-{nodes}", nodes, clients=options.clients)
+            repeats = REPEATS if nodes < REPEATED_BELOW else 1
+            for step, command in steps(scratch, nodes, options).items():
+                cost = measure(small[step], command, options.threads, repeats)
+                rows.setdefault(step, {})[nodes] = cost
+                numbers = " ".join(f"{value:>11.2f}" for value in cost)
+                print(f"{nodes:>11,} {step:>11} {numbers}", flush=True)
 
     failed = False
     for step, by_size in rows.items():
-        start, small, large = (by_size[n] for n in (SMALLEST, sizes[0], sizes[-1]))
-        factor = sizes[-1] / sizes[0]
-        slope = exponent(small.processor, large.processor, start.processor, factor)
-        wall = exponent(small.wall, large.wall, start.wall, factor)
+        first, last = by_size[sizes[0]], by_size[sizes[-1]]
+        factor = math.log(sizes[-1] / sizes[0])
+        slope = math.log(last.processor / first.processor) / factor
+        wall = math.log(last.wall / first.wall) / factor
         peak = max(cost.gib for cost in by_size.values())
         failed |= slope > EXPONENT or peak > GIB
         print(

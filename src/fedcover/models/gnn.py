@@ -68,9 +68,11 @@ def propagation(
     adjacency = sp.csr_array((values, (target, source)), shape=(nodes, nodes))
     identity = sp.eye_array(nodes, dtype=np.float64, format="csr")
     if model == "gcn":
-        looped = adjacency + identity
-        scale = sp.diags_array(1.0 / np.sqrt(np.asarray(looped.sum(axis=1)).ravel()))
-        return [(scale @ looped @ scale).tocsr()]
+        looped = (adjacency + identity).tocsr()
+        scale = 1.0 / np.sqrt(np.asarray(looped.sum(axis=1)).ravel())
+        looped.data *= np.repeat(scale, np.diff(looped.indptr))
+        looped.data *= scale[looped.indices]
+        return [looped]
     degree = np.asarray(adjacency.sum(axis=1)).ravel()
     mean = sp.diags_array(1.0 / np.where(degree > 0, degree, 1.0)) @ adjacency
     return [mean.tocsr(), identity]
