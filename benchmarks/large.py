@@ -92,7 +92,7 @@ def work(commands: list[list[str]]) -> None:
     began, times = time.perf_counter(), []
     for arguments in commands:
         before = time.perf_counter(), time.process_time()
-        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        with Path(os.devnull).open("w") as null, redirect_stdout(null), redirect_stderr(null):
             app(arguments, prog_name="fedcover", standalone_mode=False)
         times.append((time.perf_counter() - before[0], time.process_time() - before[1]))
     timed = times[1:]
