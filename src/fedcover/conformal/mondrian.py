@@ -7,7 +7,9 @@ before the label is, or the label itself; the last is why a set then compares ea
 threshold of its own.
 
 All groups are asked in the same four rounds, beside the pooled talk. A group whose rank lies above
-N_g, which its counts and alpha alone decide, falls back to the pooled q̂.
+N_g, which its counts and alpha alone decide, falls back to the pooled q̂, but never below its own
+largest score: a smaller alpha then never has a smaller threshold, and the group keeps the highest
+level that its counts can carry, 1 − K_g/(N_g+K_g).
 """
 
 from collections.abc import Sequence
@@ -18,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcover.conformal.checks import check_alpha, check_indices, check_scores
+from fedcover.conformal.order import exact_rank
 from fedcover.conformal.protocol import (
     Listener,
     Message,
@@ -28,7 +31,13 @@ from fedcover.conformal.protocol import (
     prefixed,
     side_by_side,
 )
-from fedcover.conformal.quantiles import Threshold, check_rule, histogram_client, server_of
+from fedcover.conformal.quantiles import (
+    Threshold,
+    check_rule,
+    histogram_client,
+    order_statistic_server,
+    server_of,
+)
 from fedcover.errors import UsageError
 
 GROUP_RULES = ("exact", "pooled")
@@ -43,7 +52,7 @@ class GroupThreshold(Threshold):
     """One group's threshold; ``n_calibration``, ``clients`` and ``rank`` are the group's own.
 
     ``clients`` counts those with a calibration score of the group. Where ``fell_back``, the rank
-    lies above N_g and ``q_hat`` is the pooled one.
+    lies above N_g, and ``q_hat`` is the pooled one or the group's largest score, whichever is more.
     """
 
     fell_back: bool = False
@@ -80,7 +89,7 @@ def group_server(
 ) -> Server[tuple[Threshold, list[GroupThreshold]]]:
     """Find the pooled threshold and that of every group 0 … G − 1, in four rounds for all."""
     check_group_rule(rule)
-    talks = [_among_holders(server_of(rule, alpha)) for _ in range(groups)]
+    talks = [_among_holders(_own_server(alpha, rule)) for _ in range(groups)]
     pooled, *own = yield from side_by_side([server_of(rule, alpha), *talks])
     return pooled, [_or_pooled(threshold, pooled) for threshold in own]
 
@@ -128,10 +137,22 @@ def _among_holders(server: Server[Result]) -> Server[Result]:
             return value
 
 
+def _own_server(alpha: float, rule: str) -> Server[Threshold]:
+    """A group's own order statistic: its largest score where the rank is too high, −inf of none."""
+
+    def rank_of(n: int, clients: int) -> int:
+        return exact_rank(alpha, n, clients if rule == "exact" else 1)
+
+    q_hat, n, clients, _ = yield from order_statistic_server(
+        lambda n, clients: max(min(rank_of(n, clients), n), 1)
+    )
+    return Threshold(q_hat if n else -float("inf"), n, clients, rank_of(n, clients), "")
+
+
 def _or_pooled(own: Threshold, pooled: Threshold) -> GroupThreshold:
     small = own.rank > own.n_calibration
     return GroupThreshold(
-        q_hat=pooled.q_hat if small else own.q_hat,
+        q_hat=max(pooled.q_hat, own.q_hat) if small else own.q_hat,
         n_calibration=own.n_calibration,
         clients=own.clients,
         rank=own.rank,
@@ -145,4 +166,6 @@ def _note(own: Threshold, pooled: Threshold) -> str:
         f"rank {own.rank} of {own.n_calibration} calibration scores at {own.clients} clients does "
         "not exist"
     )
-    return f"{why}: the pooled threshold stands in. {pooled.note}".rstrip()
+    largest = own.q_hat > pooled.q_hat
+    instead = "its largest score stands in" if largest else "the pooled threshold stands in"
+    return f"{why}: {instead}. {'' if largest else pooled.note}".rstrip()

@@ -58,8 +58,8 @@ def group_quantiles_over_resplits(
     """q̂ of every re-split, level and group: shape (R, len(alphas), G).
 
     As :func:`quantile_over_resplits`, with the ``group`` (n,) of every node: its client, its label,
-    or any other. Bit for bit what :func:`fedcover.conformal.group_thresholds` finds, fall-backs to
-    the pooled q̂ included. ``groups`` is G, the largest plus one unless given.
+    or any other. Bit for bit what :func:`fedcover.conformal.group_thresholds` finds, fall-backs
+    included. ``groups`` is G, the largest plus one unless given.
     """
     check_group_rule(rule)
     scores, owner, mask, K = _checked(true_scores, client, is_calibration, clients)
@@ -73,7 +73,8 @@ def group_quantiles_over_resplits(
     for a, alpha in enumerate(alphas):
         # The rank depends on N_g + K_g alone.
         ranks = _ranks(alpha, n + holders, 0)
-        q_hats[:, a] = np.where(ranks > n, pooled[:, a, None], table.at(ranks))
+        own = np.where(n > 0, table.at(np.minimum(ranks, n)), -np.inf)
+        q_hats[:, a] = np.where(ranks > n, np.maximum(pooled[:, a, None], own), own)
     return q_hats
 
 

@@ -187,7 +187,8 @@ class ByGroup:
         return (
             f"alpha = {alpha:g} asks for more calibration nodes than {len(small)} of "
             f"{len(self._names)} have by {self._kind} ({listed}{more}): they take the pooled "
-            f"threshold, and nothing is promised for each of them. {pooled.note}"
+            "threshold or their largest score, and this level is not promised for each of them. "
+            f"{pooled.note}"
         ).rstrip()
 
 
