@@ -12,12 +12,14 @@ import pytest
 import torch
 
 import fedcover
+from fedcover.conformal import GroupThreshold
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.splits import Role
-from fedcover.predictor.calibration import Calibration
+from fedcover.predictor.calibration import Calibration, Groups
 from fedcover.predictor.files import ARRAYS, CARD, JSON, saved_methods
 from fedcover.predictor.known import fingerprints, hashed
+from fedcover.predictor.promise import promises
 
 METHODS = ("loc", "fed", "gen", "fed+prox+prior+mix", "fed+tuned", "central")
 ALPHAS = (0.1, 0.3)
@@ -74,12 +76,49 @@ def test_sets_of_another_level_need_no_training_and_are_nested(graph, folder):
 
 
 def test_a_threshold_is_the_rank_of_the_theorem():
-    calibration = Calibration.of(np.arange(20, dtype=np.float32)[::-1], clients=3)
+    scores, client = np.arange(20, dtype=np.float32)[::-1], np.arange(20) % 2
+    calibration = Calibration.of(scores, client, clients=3)
     # ⌈0.8 · (20 + 3)⌉ = 19, the 19th smallest of 0 … 19 is 18; ⌈0.95 · 23⌉ = 22 > 20.
-    assert calibration.q_hat(0.2) == 18.0
-    assert calibration.q_hat(0.05) == np.inf
+    assert calibration.pooled(0.2, "exact").q_hat == 18.0
+    assert calibration.pooled(0.05, "exact").q_hat == np.inf
+    # The third client has nothing to average; of ten, the ⌈0.8 · 11⌉-th is 17 and 16.
+    assert calibration.pooled(0.2, "average").q_hat == 16.5
     with pytest.raises(UsageError, match="alpha"):
-        calibration.q_hat(0.0)
+        calibration.pooled(0.0, "exact")
+
+
+def test_every_quantile_rule_of_the_run_is_kept(graph, tmp_path):
+    rules = ("average", "exact", "mixture", "pooled", "tdigest")
+    config = fedcover.Config(
+        clients=4, methods=("fed",), alphas=(0.1, 0.3), seeds=1, rounds=3, quantiles=rules
+    )
+    finished = fedcover.run(graph, config)
+    predictor = fedcover.load_predictor(finished.save(tmp_path / "run"))
+    for (rule, alpha), rows in finished.sets.group_by("quantile", "alpha"):
+        found = predictor.predict(graph, alpha, quantile=rule, only=("test",))
+        assert found["set"].to_list() == rows["set"].to_list()
+        yes = rule in ("exact", "mixture")
+        assert set(found["promise"]) == {"yes" if yes else f"no: the rule {rule} has no guarantee"}
+    tables = [predictor.predict(graph, alpha) for alpha in (0.05, 0.2)]  # the first rule
+    assert (tables[0]["size"] >= tables[1]["size"]).all()
+    with pytest.raises(UsageError, match="quantile is 'median'; this predictor was calibrated for"):
+        predictor.predict(graph, quantile="median")
+
+
+def test_a_group_that_is_too_small_is_told_so():
+    kinds = np.array(["test", "test", "new", "unlabelled"], dtype=object)
+    own = [GroupThreshold(0.5, 90, 1, 80, ""), GroupThreshold(0.7, 3, 1, 4, "", fell_back=True)]
+    by_client = Groups("client", ("north", "south"), np.array([0, 1]))
+    assert promises(kinds, "exact", own, by_client, np.array([0, 1, 1, 0])) == [
+        "yes",
+        "no: its client has too few calibration nodes",
+        "no: it is new, which needs new calibration nodes",
+        "if labels are missing at random",
+    ]
+    by_class = Groups("class", ("cold", "flu"), np.array([0, 1]))
+    assert promises(kinds[:1], "exact", own, by_class) == [
+        "yes, but not for each class: too few calibration nodes of flu"
+    ]
 
 
 def grown(graph, extra):
@@ -311,10 +350,31 @@ def test_groups_with_thresholds_of_their_own_keep_them(calibrate, tables, tmp_pa
         found = predictor.predict(graph, alpha, score, only=("test",))
         assert found["set"].to_list() == rows["set"].to_list()
         own = finished.thresholds.filter(score=score, alpha=alpha)["q_hat"]
-        assert predictor.calibrations[score].q_hats(alpha) == pytest.approx(own.to_numpy())
-    wide, narrow = (predictor.predict(graph, alpha, "aps") for alpha in (0.05, 0.4))
-    pairs = zip(wide["set"].to_list(), narrow["set"].to_list(), strict=True)
-    assert all(set(small) <= set(large) for large, small in pairs)
+        kept = [one.q_hat for one in predictor.thresholds(alpha, score)]
+        assert kept == pytest.approx(own.to_list())
+    levels = [predictor.predict(graph, alpha, "aps") for alpha in (0.01, 0.05, 0.2, 0.4, 0.6)]
+    for wide, narrow in pairwise(levels):
+        pairs = zip(wide["set"].to_list(), narrow["set"].to_list(), strict=True)
+        assert all(set(small) <= set(large) for large, small in pairs)
+
+
+def test_a_node_that_moved_to_another_client_has_changed(tables, own_run, tmp_path):
+    _, folder = own_run
+    predictor = fedcover.load_predictor(folder)
+
+    def sets_of(path):
+        return predictor.predict(fedcover.load(path, missing="impute", schema=predictor.schema))
+
+    before = sets_of(tables)
+    assert set(before["kind"]) == {"train", "valid", "calib", "test", "unlabelled"}
+    node, home = before.filter(kind="test").row(0)[:2]
+    other = "south" if home == "west" else "west"
+    nodes = pl.read_csv(tables / "nodes.csv")
+    client = pl.when(id=node).then(pl.lit(other)).otherwise("client")
+    nodes.with_columns(client=client).write_csv(tmp_path / "nodes.csv")
+    (tmp_path / "edges.csv").write_bytes((tables / "edges.csv").read_bytes())
+    after = sets_of(tmp_path)
+    assert after.filter(node=node).select("client", "kind").row(0) == (other, "changed")
 
 
 def predict(*words):

@@ -25,6 +25,10 @@ def predict(
     score: Annotated[
         str | None, typer.Option(metavar="S", help="Which of the run's scores (default: first).")
     ] = None,
+    quantile: Annotated[
+        str | None,
+        typer.Option(metavar="Q", help="Which of the run's quantile rules (default: first)."),
+    ] = None,
     only: Annotated[
         str | None,
         typer.Option(
@@ -55,10 +59,12 @@ def predict(
     predictor = load_predictor(run, method)
     schema = predictor.schema if Path(graph).is_dir() else None
     loaded = load(graph, data, missing=missing, schema=schema, group=group)
-    table = predictor.predict(loaded, alpha, score, words("only", only))
+    table = predictor.predict(loaded, alpha, score, words("only", only), quantile)
     if out is not None:
         write_sets(table, out)
     if not quiet:
-        display.predicted(display.console(), predictor, alpha, score, table)
+        found = predictor.thresholds(alpha, score, quantile)
+        asked = predictor.chosen("score", score), predictor.chosen("quantile", quantile)
+        display.predicted(display.console(), predictor, alpha, asked, found, table)
         if out is not None:
             print(f"\n{out}: {len(table)} nodes")

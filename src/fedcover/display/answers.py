@@ -12,9 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedcover.conformal import Threshold
 from fedcover.display.run import UNBOUNDED
 from fedcover.paper.tables import Table as PaperTable
 from fedcover.predictor import Predictor
+from fedcover.predictor.calibration import POOLED
 from fedcover.tuning import Tuning
 
 
@@ -36,14 +38,23 @@ def paper_table(console: Console, table: PaperTable) -> None:
 
 
 def predicted(
-    console: Console, predictor: Predictor, alpha: float, score: str | None, sets: pl.DataFrame
+    console: Console,
+    predictor: Predictor,
+    alpha: float,
+    asked: tuple[str, str],
+    thresholds: Sequence[Threshold],
+    sets: pl.DataFrame,
 ) -> None:
-    """How many nodes of each kind there are, their sets, and whether the level is promised."""
-    name = predictor.chosen_score(score)
+    """How many nodes of each kind there are, their sets, and whether the level is promised;
+    ``asked`` are the score and the quantile rule."""
+    q_hats = [threshold.q_hat for threshold in thresholds]
+    kind = predictor.calibrations[asked[0]].kind
+    many = f" by {kind}, from {min(q_hats):.6g} to {max(q_hats):.6g}"
     console.print(
-        f"{predictor.method}, {name}, level {1 - alpha:g}: q_hat "
-        f"{predictor.q_hat(alpha, name):.6g}",
+        f"{predictor.method}, {asked[0]}, {asked[1]}, level {1 - alpha:g}: q_hat"
+        f"{f' {q_hats[0]:.6g}' if kind == POOLED else many}",
         highlight=False,
+        soft_wrap=True,
     )
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("nodes", "kind", "labels in a set", "covered", "level promised"):

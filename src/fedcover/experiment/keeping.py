@@ -77,6 +77,8 @@ def predictor_of(
         temperature=evaluation.temperature,
         raps=evaluation.raps,
         empty_sets=bool(config.empty_sets),
+        quantiles=tuple(config.quantiles),
+        shares=tuple(map(float, evaluation.mixture)) if evaluation.mixture is not None else None,
         calibrations={},
         known=Known(
             names,
@@ -126,7 +128,7 @@ def _groups(kind: str, graph: Data, judge: Judge, calib: NDArray[np.int64]) -> G
         member, names = judge.y, tuple(graph.label_names)
     else:
         member, names = graph.group.numpy(), tuple(graph.group_names)
-    return Groups(partition.client[calib], member[calib], names)
+    return Groups(kind, names, member[calib])
 
 
 def _calibrations(predictor: Predictor, graph: Data, judge: Judge) -> dict[str, Calibration]:
@@ -140,6 +142,7 @@ def _calibrations(predictor: Predictor, graph: Data, judge: Judge) -> dict[str, 
         if name in conformal.SCORES:
             scores = conformal.score(name, probs, judge.u, predictor.raps)
             true = scores[calib, y[calib]]
-            kind, clients = judge.config.calibrate, repetition.partition.clients
-            found[name] = Calibration.of(true, clients, kind, _groups(kind, graph, judge, calib))
+            partition = repetition.partition
+            groups = _groups(judge.config.calibrate, graph, judge, calib)
+            found[name] = Calibration.of(true, partition.client[calib], partition.clients, groups)
     return found

@@ -2,68 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcover import conformal
-from fedcover.conformal.checks import check_alpha
-from fedcover.conformal.order import exact_rank
+from fedcover.conformal.checks import Shares
 
 POOLED = "pooled"
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Of every calibration score, whose it is and which group it counts for."""
+    """Who has a threshold of its own, a ``client``, ``class`` or ``group``, by name; and of every
+    calibration score, for which of them it counts."""
 
-    client: NDArray[np.int64]
-    member: NDArray[np.int64]
+    kind: str
     names: tuple[str, ...]
+    member: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration nodes' scores in ascending order, without their nodes.
+    """The calibration nodes' scores in ascending order, and whose they are; not their nodes.
 
-    ``clients`` counts all clients, also those without a calibration node. With ``groups``, every
-    client, class or group (``kind``) has a threshold of its own (docs/guarantee.md).
+    ``clients`` counts all clients, also those without a calibration node. With ``groups``, each of
+    them has a threshold of its own (docs/guarantee.md).
     """
 
     scores: NDArray[np.float32]
+    client: NDArray[np.int64]
     clients: int
-    kind: str = POOLED
     groups: Groups | None = None
 
     @classmethod
     def of(
         cls,
         scores: NDArray[np.float32],
+        client: NDArray[np.int64],
         clients: int,
-        kind: str = POOLED,
         groups: Groups | None = None,
     ) -> Calibration:
         """From scores in any order."""
         order = np.argsort(scores, kind="stable")
         if groups is not None:
-            groups = Groups(groups.client[order], groups.member[order], groups.names)
-        return cls(np.asarray(scores, dtype=np.float32)[order], clients, kind, groups)
+            groups = Groups(groups.kind, groups.names, groups.member[order])
+        return cls(np.asarray(scores, dtype=np.float32)[order], client[order], clients, groups)
 
-    def q_hat(self, alpha: float) -> float:
-        """Theorem 1: the ⌈(1−α)(N+K)⌉-th smallest score, or +inf where there are fewer."""
-        rank = exact_rank(check_alpha(alpha), len(self.scores), self.clients)
-        return float(self.scores[rank - 1]) if rank <= len(self.scores) else float("inf")
+    @property
+    def kind(self) -> str:
+        """As ``--calibrate`` has it."""
+        return POOLED if self.groups is None else self.groups.kind
 
-    def q_hats(self, alpha: float) -> NDArray[np.float32]:
-        """The thresholds of all groups; a group that is too small has the pooled one."""
+    def pooled(self, alpha: float, rule: str, shares: Shares | None = None) -> conformal.Threshold:
+        """The one threshold of all nodes."""
+        shares = shares if rule == "mixture" else None
+        return conformal.calibrate(self._by_client(self.scores), alpha, rule, shares=shares)
+
+    def thresholds(
+        self, alpha: float, rule: str, shares: Shares | None = None
+    ) -> Sequence[conformal.Threshold]:
+        """Those of all groups, or the pooled one alone."""
         if self.groups is None:
-            return np.array([self.q_hat(alpha)], dtype=np.float32)
-        places = [np.flatnonzero(self.groups.client == k) for k in range(self.clients)]
-        found = conformal.group_thresholds(
-            [self.scores[own] for own in places],
-            [self.groups.member[own] for own in places],
-            check_alpha(alpha),
+            return [self.pooled(alpha, rule, shares)]
+        return conformal.group_thresholds(
+            self._by_client(self.scores),
+            self._by_client(self.groups.member),
+            alpha,
             groups=len(self.groups.names),
+            rule=rule,
         )
-        return np.array([one.q_hat for one in found], dtype=np.float32)
+
+    def _by_client(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
+        return [values[self.client == k] for k in range(self.clients)]

@@ -14,8 +14,9 @@ calibration nodes. Not for a node that was added later, or whose neighbourhood h
 these the sets are what the model says, and a promise needs new calibration nodes. `fedcover
 predict` says for every node which it is."""
 
-FILES = """Weights, the calibration nodes' scores without their nodes, and for every node of the
-graph a hash of its name and one of its features and neighbours. No feature, no label, no name."""
+FILES = """Weights, the calibration nodes' scores with their client but without their nodes, and for
+every node of the graph its client, its role, a hash of its name and one of its features and
+neighbours. No feature, no label, no name."""
 
 GENERATED = "The generated neighbours, made from means of clients' nodes, are in it as well."
 

@@ -57,12 +57,10 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
             for model in predictor.models
         ],
         "generated": [None if one is None else one.weight for one in predictor.generated],
+        "quantiles": predictor.quantiles,
+        "shares": predictor.shares,
         "scores": {
-            name: {
-                "clients": one.clients,
-                "kind": one.kind,
-                "groups": one.groups.names if one.groups else None,
-            }
+            name: {"kind": one.kind, "groups": one.groups.names if one.groups else None}
             for name, one in predictor.calibrations.items()
         },
         "schema": predictor.schema.to_json() if predictor.schema else None,
@@ -152,8 +150,8 @@ def _arrays(predictor: Predictor) -> Arrays:
             arrays |= {f"generated.{c}.{k}": part for k, part in enumerate(parts)}
     for name, calibration in predictor.calibrations.items():
         arrays[f"scores.{name}"] = calibration.scores
+        arrays[f"scores.{name}.client"] = calibration.client
         if calibration.groups is not None:
-            arrays[f"scores.{name}.client"] = calibration.groups.client
             arrays[f"scores.{name}.member"] = calibration.groups.member
     known: Arrays = {f"known.{name}": array for name, array in vars(predictor.known).items()}
     arrays |= known
@@ -184,8 +182,11 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
             None if weight is None else _generated(arrays, c, words["features"], float(weight))
             for c, weight in enumerate(content["generated"])
         ),
+        quantiles=tuple(map(str, content["quantiles"])),
+        shares=tuple(map(float, content["shares"])) if content["shares"] else None,
         calibrations={
-            name: _calibration(arrays, name, one) for name, one in content["scores"].items()
+            name: _calibration(arrays, name, one, len(words["clients"]))
+            for name, one in content["scores"].items()
         },
         known=Known(**{f.name: arrays[f"known.{f.name}"] for f in fields(Known)}),
         schema=_schema(content),
@@ -203,12 +204,15 @@ def _schema(content: Mapping[str, Any]) -> Schema | None:
     return schema
 
 
-def _calibration(arrays: Arrays, name: str, content: Mapping[str, Any]) -> Calibration:
+def _calibration(
+    arrays: Arrays, name: str, content: Mapping[str, Any], clients: int
+) -> Calibration:
     groups = None
     if content["groups"] is not None:
-        client, member = (arrays[f"scores.{name}.{part}"] for part in ("client", "member"))
-        groups = Groups(client, member, tuple(content["groups"]))
-    return Calibration(arrays[f"scores.{name}"], int(content["clients"]), content["kind"], groups)
+        names = tuple(map(str, content["groups"]))
+        groups = Groups(str(content["kind"]), names, arrays[f"scores.{name}.member"])
+    scores, client = arrays[f"scores.{name}"], arrays[f"scores.{name}.client"]
+    return Calibration(scores, client, clients, groups)
 
 
 def _generated(arrays: Arrays, client: int, features: int, weight: float) -> Generated:

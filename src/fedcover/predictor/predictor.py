@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -25,21 +25,10 @@ from fedcover.graphs.splits import Role
 from fedcover.models import Weights
 from fedcover.neighbors.augment import augment
 from fedcover.personal.mixture import TINY, mixed
-from fedcover.predictor.calibration import Calibration
-from fedcover.predictor.known import Known, fingerprints, hashed, touched
-
-PROMISES = {
-    "test": "yes",
-    "unlabelled": "if labels are missing at random",
-    "changed": "no: it or its neighbourhood has changed since calibration",
-    "new": "no: it is new, which needs new calibration nodes",
-    "train": "no: the model was trained on it",
-    "valid": "no: the model was chosen with it",
-    "calib": "no: the threshold was chosen with it",
-}
-"""Whether a node's set keeps its level, by what the node is."""
-
-_SEED = 0x0DD  # of the u of nodes that are new
+from fedcover.predictor.calibration import Calibration, Groups
+from fedcover.predictor.known import Known
+from fedcover.predictor.promise import PROMISES, promises
+from fedcover.predictor.seen import Seen, numbered
 
 
 @dataclass(frozen=True)
@@ -80,6 +69,8 @@ class Predictor:
     temperature: float
     raps: conformal.RapsConstants | None
     empty_sets: bool
+    quantiles: tuple[str, ...]  # the run's quantile rules
+    shares: tuple[float, ...] | None  # the clients' shares of test nodes, for the rule ``mixture``
     calibrations: Mapping[str, Calibration]  # by score
     known: Known
     schema: Schema | None = None  # of the tables that it was trained with
@@ -92,13 +83,15 @@ class Predictor:
         alpha: float = 0.1,
         score: str | None = None,
         only: Sequence[str] | None = None,
+        quantile: str | None = None,
     ) -> pl.DataFrame:
         """One row a node: its set at level 1 − ``alpha``, and whether the level is promised for it.
 
-        ``only`` keeps nodes of these kinds (the keys of ``PROMISES``).
+        ``only`` keeps nodes of these kinds (the keys of ``PROMISES``). ``score`` and ``quantile``
+        are among those of the run, by default its first.
         """
-        score = self.chosen_score(score)
-        q_hats = self.calibrations[score].q_hats(alpha)
+        score, rule = self.chosen("score", score), self.chosen("quantile", quantile)
+        thresholds = self.thresholds(alpha, score, rule)
         for kind in only or ():
             if kind not in PROMISES:
                 raise UsageError(f"only has {kind!r}; it must be one of {', '.join(PROMISES)}.")
@@ -107,58 +100,57 @@ class Predictor:
         scores = conformal.score(score, probs, seen.u, self.raps)
         if not self.empty_sets:
             scores[np.arange(len(scores)), scores.argmin(axis=1)] = -np.inf
-        sets = self._sets(graph, seen, scores, q_hats, self.calibrations[score])
-        table = self._table(graph, seen, probs, sets)
+        groups = self.calibrations[score].groups
+        member = self._member(graph, seen, groups)
+        sets = _sets(scores, thresholds, groups, member)
+        table = self._table(graph, seen, probs, sets).with_columns(
+            pl.Series("promise", promises(seen.kinds(), rule, thresholds, groups, member))
+        )
         return table if only is None else table.filter(pl.col("kind").is_in(list(only)))
 
     def probs(self, graph: Data) -> NDArray[np.float64]:
         """Every node's calibrated probabilities, nodes × ``labels``."""
         return self._probs(*self._look_at(graph))
 
-    def q_hat(self, alpha: float, score: str | None = None) -> float:
+    def q_hat(self, alpha: float, score: str | None = None, quantile: str | None = None) -> float:
         """The threshold at level 1 − ``alpha``; the pooled one, where groups have their own."""
-        return self.calibrations[self.chosen_score(score)].q_hat(alpha)
+        score, rule = self.chosen("score", score), self.chosen("quantile", quantile)
+        return self.calibrations[score].pooled(alpha, rule, self.shares).q_hat
 
-    def _sets(
-        self,
-        graph: Data,
-        seen: _Seen,
-        scores: NDArray[np.float32],
-        q_hats: NDArray[np.float32],
-        calibration: Calibration,
-    ) -> NDArray[np.bool_]:
-        """As :mod:`fedcover.experiment.calibration` makes them in a run."""
-        groups = calibration.groups
-        if groups is None:
-            return conformal.prediction_sets(scores, q_hats[0])
-        if calibration.kind == "class":
-            return conformal.prediction_sets(scores, q_hats, per="label")
-        member = seen.client
-        if calibration.kind == "group":
-            member = _numbered(graph, "group", groups.names)
-        return conformal.prediction_sets(scores, q_hats[member], per="node")
+    def thresholds(
+        self, alpha: float, score: str | None = None, quantile: str | None = None
+    ) -> Sequence[conformal.Threshold]:
+        """The thresholds of all groups in their order, or the one for everybody."""
+        score, rule = self.chosen("score", score), self.chosen("quantile", quantile)
+        return self.calibrations[score].thresholds(alpha, rule, self.shares)
 
-    def chosen_score(self, score: str | None = None) -> str:
-        """The score itself, if the predictor was calibrated for it; by default the run's first."""
-        if score is None:
-            return next(iter(self.calibrations))
-        if score not in self.calibrations:
+    def chosen(self, what: Literal["score", "quantile"], name: str | None = None) -> str:
+        """The name itself, if the predictor was calibrated for it; by default the run's first."""
+        known = tuple(self.calibrations) if what == "score" else self.quantiles
+        if name is None:
+            return known[0]
+        if name not in known:
             raise UsageError(
-                f"score is {score!r}; this predictor was calibrated for "
-                f"{', '.join(self.calibrations)}."
+                f"{what} is {name!r}; this predictor was calibrated for {', '.join(known)}."
             )
-        return score
+        return name
 
-    def _look_at(self, graph: Data) -> tuple[Data, _Seen]:
+    def _member(self, graph: Data, seen: Seen, groups: Groups | None) -> NDArray[np.int64] | None:
+        """Which threshold each node takes; None: it is not the node that decides."""
+        if groups is None or groups.kind == "class":
+            return None
+        return seen.client if groups.kind == "client" else numbered(graph, "group", groups.names)
+
+    def _look_at(self, graph: Data) -> tuple[Data, Seen]:
         graph = check_graph(graph, labelled=False)
         self._check(graph)
-        seen = _Seen.of(self, graph)
+        seen = Seen.of(graph, self.known, self.clients, self.given)
         if self.scaling is None:
             return graph, seen
         missing = graph.missing.numpy() if "missing" in graph else None
         return with_features(graph, scaled(feature_matrix(graph), self.scaling, missing)), seen
 
-    def _probs(self, graph: Data, seen: _Seen) -> NDArray[np.float64]:
+    def _probs(self, graph: Data, seen: Seen) -> NDArray[np.float64]:
         return conformal.softmax(self._logits(graph, seen), self.temperature)
 
     def _check(self, graph: Data) -> None:
@@ -179,7 +171,7 @@ class Predictor:
                 f"{', '.join(self.labels)}."
             )
 
-    def _logits(self, graph: Data, seen: _Seen) -> NDArray[np.float32]:
+    def _logits(self, graph: Data, seen: Seen) -> NDArray[np.float32]:
         cut = Partition(
             np.zeros_like(seen.client) if self.whole else seen.client,
             1 if self.whole else len(self.clients),
@@ -237,7 +229,7 @@ class Predictor:
         return logits
 
     def _table(
-        self, graph: Data, seen: _Seen, probs: NDArray[np.floating], sets: NDArray[np.bool_]
+        self, graph: Data, seen: Seen, probs: NDArray[np.floating], sets: NDArray[np.bool_]
     ) -> pl.DataFrame:
         from fedcover.experiment.frames import spelt_sets
 
@@ -245,12 +237,11 @@ class Predictor:
         known = y >= 0
         names = np.array([*self.labels, None], dtype=object)
         covered = sets[np.arange(len(y)), np.maximum(y, 0)]
-        kind = pl.Series("kind", seen.kinds().tolist(), dtype=pl.String)
         return pl.DataFrame(
             {
                 "node": pl.Series(np.asarray(graph.node_ids)).cast(pl.String),
                 "client": np.array(self.clients, dtype=object)[seen.client].tolist(),
-                "kind": kind,
+                "kind": pl.Series(seen.kinds().tolist(), dtype=pl.String),
                 "label": pl.Series(names[y].tolist(), dtype=pl.String),
                 "set": spelt_sets(sets, self.labels),
                 "size": sets.sum(axis=1),
@@ -261,7 +252,7 @@ class Predictor:
                 "top": np.array(self.labels, dtype=object)[probs.argmax(axis=1)].tolist(),
                 "confidence": probs.max(axis=1).astype(np.float32),
             }
-        ).with_columns(kind.replace_strict(PROMISES, return_dtype=pl.String).alias("promise"))
+        )
 
     def _labels(self, graph: Data) -> NDArray[np.int64]:
         """The graph's labels, numbered as the predictor has them; -1: unknown."""
@@ -270,71 +261,16 @@ class Predictor:
         return np.asarray(table[graph.y.numpy()])
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """A graph's nodes as the predictor sees them."""
-
-    names: NDArray[np.uint64]
-    client: NDArray[np.int64]
-    role: NDArray[np.int8]  # -1: none
-    u: NDArray[np.float64]
-    new: NDArray[np.bool_]
-    changed: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, predictor: Predictor, graph: Data) -> _Seen:
-        known, names = predictor.known, hashed(graph.node_ids)
-        place = known.places(names)
-        new = place < 0
-        client = np.where(new, -1, known.client[place])
-        if predictor.given:
-            own = _numbered(graph, "client", predictor.clients)
-            client = np.where(new, own, client)
-        elif new.any():
-            client = _joined(graph, client, len(predictor.clients))
-        role = np.where(new, np.int8(-1), known.role[place])
-        drawn = (names ^ np.uint64(_SEED)).astype(np.float64) / 2.0**64
-        u = np.where(new, np.minimum(drawn, np.nextafter(1.0, 0.0)), known.u[place])
-        differs = new | (fingerprints(graph, names) != known.print[place])
-        return cls(names, client, role, u, new, touched(graph, differs))
-
-    def kinds(self) -> NDArray[np.object_]:
-        """What each node is, as in ``PROMISES``."""
-        words = np.array([role.name.lower() for role in Role] + ["unlabelled"], dtype=object)
-        kinds = words[self.role]
-        kinds[self.changed & np.isin(self.role, (-1, Role.TEST))] = "changed"
-        kinds[self.new] = "new"
-        return np.asarray(kinds)
-
-
-def _numbered(graph: Data, column: str, names: Sequence[str]) -> NDArray[np.int64]:
-    """The clients or groups of a graph's nodes, numbered as the predictor has them."""
-    if column not in graph:
-        raise DataError(f"{graph.name} has no {column}s, which the predictor needs.")
-    number = {name: k for k, name in enumerate(names)}
-    own = graph[f"{column}_names"]
-    for name in own:
-        if name not in number:
-            raise DataError(
-                f"{graph.name} has the {column} {name!r}; the predictor knows {', '.join(names)}."
-            )
-    numbers = np.array([number[name] for name in own], dtype=np.int64)
-    return np.asarray(numbers[graph[column].numpy()])
-
-
-def _joined(graph: Data, client: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
-    """New nodes go to the client that most of their neighbours are at; without any, to the first
-    with the fewest nodes."""
-    client = client.copy()
-    source, target = graph.edge_index.numpy()
-    smallest = int(np.bincount(client[client >= 0], minlength=clients).argmin())
-    while (client < 0).any():
-        ask = (client[target] < 0) & (client[source] >= 0)
-        votes = np.zeros((len(client), clients), dtype=np.int64)
-        np.add.at(votes, (target[ask], client[source[ask]]), 1)
-        won = (client < 0) & votes.any(axis=1)
-        if not won.any():
-            client[client < 0] = smallest
-            break
-        client[won] = votes[won].argmax(axis=1)
-    return client
+def _sets(
+    scores: NDArray[np.float32],
+    thresholds: Sequence[conformal.Threshold],
+    groups: Groups | None,
+    member: NDArray[np.int64] | None,
+) -> NDArray[np.bool_]:
+    """As :mod:`fedcover.experiment.calibration` makes them in a run."""
+    q_hats = np.array([threshold.q_hat for threshold in thresholds], dtype=np.float32)
+    if groups is None:
+        return conformal.prediction_sets(scores, q_hats[0])
+    if member is None:
+        return conformal.prediction_sets(scores, q_hats, per="label")
+    return conformal.prediction_sets(scores, q_hats[member], per="node")
