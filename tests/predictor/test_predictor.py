@@ -237,7 +237,8 @@ def test_the_card_and_the_files_name_no_node(graph, folder):
     assert content["labels"] == graph.label_names
     card = (where / CARD).read_text()
     assert "Without differential privacy" in " ".join(card.split())
-    assert "| lac | 0.1 |" in card
+    assert "| lac | exact | 0.1 |" in card
+    assert "1 − α ≤ coverage ≤ 1 − α + K/(N+K)" in " ".join(card.split())
     everything = b"".join(file.read_bytes() for file in where.iterdir())
     names = [str(node).encode() for node in graph.node_ids if len(str(node)) > 6]
     assert len(names) > 100
@@ -346,6 +347,8 @@ def test_groups_with_thresholds_of_their_own_keep_them(calibrate, tables, tmp_pa
     )
     finished = fedcover.run(graph, config)
     predictor = fedcover.load_predictor(finished.save(tmp_path / "run"))
+    card = (tmp_path / "run/model/fed" / CARD).read_text()
+    assert f"every {calibrate} " in " ".join(card.split())
     for (score, alpha), rows in finished.sets.group_by("score", "alpha"):
         found = predictor.predict(graph, alpha, score, only=("test",))
         assert found["set"].to_list() == rows["set"].to_list()

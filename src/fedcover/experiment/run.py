@@ -168,15 +168,13 @@ def _card(
     graph: Data, judge: Judge, evaluation: Evaluation, spending: Spending | None
 ) -> dict[str, Any]:
     """What a predictor's card says."""
-    rows = [row for row in evaluation.results if row["quantile"] == "exact"]
+    measured = ("score", "quantile", "alpha", "coverage", "set_size")
     return {
         "fedcover": __version__,
         "graph": graph.name,
         "nodes": int(graph.num_nodes),
         "n_calibration": int((judge.repetition.roles == Role.CALIB).sum()),
-        "coverage": [
-            {key: row[key] for key in ("score", "alpha", "coverage", "set_size")} for row in rows
-        ],
+        "coverage": [{key: row[key] for key in measured} for row in evaluation.results],
         "privacy": asdict(spending) if spending else None,
         "notes": evaluation.notes,
     }

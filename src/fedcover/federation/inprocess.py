@@ -97,15 +97,19 @@ class _Rounds:
 
     def done(self, stack: int, rounds: int) -> None:
         """A stack calls this after each of its rounds."""
-        if self._stopped:
-            raise CancelledError
         with self._lock:
+            if self._stopped:
+                raise CancelledError
             self._done[stack] = rounds
             done = sum(self._done) // len(self._done)
             if done > self._reported:
                 self._reported = done
-                if self._on_round is not None:
-                    self._on_round(self._reported)
+                try:
+                    if self._on_round is not None:
+                        self._on_round(self._reported)
+                except BaseException:  # before another stack reports a round
+                    self._stopped = True
+                    raise
 
 
 @contextmanager

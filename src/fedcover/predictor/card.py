@@ -5,14 +5,26 @@ from __future__ import annotations
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from fedcover.conformal import RULES
+
 if TYPE_CHECKING:
     from fedcover.predictor.predictor import Predictor
 
-PROMISE = """For test nodes that were in the graph when the predictor was calibrated:
-1 − α ≤ coverage ≤ 1 − α + K/(N+K), for a node drawn from the clients in proportion to their
-calibration nodes. Not for a node that was added later, or whose neighbourhood has changed: for
-these the sets are what the model says, and a promise needs new calibration nodes. `fedcover
-predict` says for every node which it is."""
+PROMISE = """For test nodes that were in the graph when the predictor was calibrated: {band}. Not
+for a node that was added later, or whose neighbourhood has changed: for these the sets are what the
+model says, and a promise needs new calibration nodes. `fedcover predict` says for every node which
+it is."""
+
+BANDS = {
+    "pooled": """1 − α ≤ coverage ≤ 1 − α + K/(N+K) with the rule `exact`, for a node drawn from the
+    clients in proportion to their calibration nodes""",
+    "client": "at least 1 − α at every client with 1/α − 1 calibration nodes or more",
+    "class": """at least 1 − α for every class that has enough calibration nodes, for a node drawn
+    from the clients in proportion to theirs of that class""",
+    "group": """at least 1 − α for every group that has enough calibration nodes, for a node drawn
+    from the clients in proportion to theirs of that group""",
+}
+NOTHING = "Nothing: {rules} is a rule without a guarantee."
 
 FILES = """Weights, the calibration nodes' scores with their client but without their nodes, and for
 every node of the graph its client, its role, a hash of its name and one of its features and
@@ -35,22 +47,30 @@ def card_text(predictor: Predictor) -> str:
         f"{_privacy(predictor)}"
     )
     rows = [
-        f"| {row['score']} | {row['alpha']:g} | {row['coverage']:.3f} | {row['set_size']:.2f} |"
+        f"| {row['score']} | {row['quantile']} | {row['alpha']:g} | {row['coverage']:.3f} | "
+        f"{row['set_size']:.2f} |"
         for row in card.get("coverage", ())
     ]
-    table = ["| score | α | coverage | labels in a set |", "|---|--:|--:|--:|", *rows]
+    table = ["| score | rule | α | coverage | labels in a set |", "|---|---|--:|--:|--:|", *rows]
     held = f"{FILES} {GENERATED}" if any(predictor.generated) else FILES
     sections = {
         f"# Model card: {predictor.method} on {card.get('graph')}": _wrapped(made),
         "## Data": _wrapped(data),
         "## Coverage measured": "Mean over the run's calibration/test re-splits.\n\n"
         + "\n".join(table),
-        "## For whom the level is promised": _wrapped(PROMISE),
+        "## For whom the level is promised": _wrapped(_promise(predictor)),
         "## What is in the files": _wrapped(held),
     }
     if card.get("notes"):
         sections["## Notes"] = "\n".join(f"- {note}" for note in card["notes"])
     return "\n".join(f"{title}\n\n{body}\n" for title, body in sections.items())
+
+
+def _promise(predictor: Predictor) -> str:
+    if not any(RULES[rule].guarantee for rule in predictor.quantiles):
+        return NOTHING.format(rules=" or ".join(predictor.quantiles))
+    kinds = {one.kind for one in predictor.calibrations.values()}
+    return PROMISE.format(band=BANDS[kinds.pop()])
 
 
 def _privacy(predictor: Predictor) -> str:
