@@ -95,6 +95,30 @@ def test_variants_of_the_same_graph(tmp_path, nodes, edges):
     assert plain.node_ids == variant.node_ids
 
 
+@pytest.mark.parametrize("name", ["a [b]", "*", "wärd?", "{x}"])
+def test_a_name_is_a_name_and_no_pattern(tmp_path, name):
+    own, other = tmp_path / name, tmp_path / "a b"
+    for path in (own, other):
+        path.mkdir()
+    assert read_folder(folder(own)).num_nodes == 3
+    for file in own.iterdir():
+        file.unlink()
+    assert read_folder(parquet(own)).num_nodes == 3
+
+
+def test_integer_ids_are_found_as_integers_or_as_text(tmp_path):
+    ids = np.array([7, -3, 10**12])
+    for kind in (pl.Int64, pl.String, pl.UInt64):
+        edges = {"source": pl.Series([7, 7]).cast(kind), "target": pl.Series([10**12] * 2)}
+        graph = read_folder(parquet(tmp_path, {"id": ids}, edges))
+        assert graph.edge_index.tolist() == [[0, 2], [2, 0]]
+    missing = {"source": [7, 8], "target": [7, 7]}
+    sentence = "edges.parquet, row 2, column 'source': '8' is not the id of a node."
+    assert refusal(parquet(tmp_path, {"id": ids}, missing)) == sentence
+    empty = {"source": pl.Series([7, None], dtype=pl.Int64), "target": [7, 7]}
+    assert "row 2, column 'source': is empty" in refusal(parquet(tmp_path, {"id": ids}, empty))
+
+
 def test_no_edges(tmp_path):
     assert read_folder(folder(tmp_path, edges="source,target\n")).num_edges == 0
 

@@ -118,7 +118,7 @@ def tuning(console: Console, tuned: Tuning) -> None:
 
 def federation(console: Console, folder: Path) -> None:
     """The sizes of the sites' sets, each with its coverage, from a coordinator's run folder."""
-    results = pl.read_csv(folder / "results.csv")
+    results = pl.read_csv(folder / "results.csv", glob=False)
     table = Table(box=box.SIMPLE_HEAD, title="mean set size (coverage)")
     alphas = sorted(set(results["alpha"]))
     for column in ("method", "score", "quantile", *(f"{1 - alpha:g}" for alpha in alphas)):

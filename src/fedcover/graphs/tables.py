@@ -134,8 +134,9 @@ class Table:
         """The columns of a Parquet file, once its size in memory is known to be bounded."""
         try:
             check_parquet(self.path)
-            header = list(pl.read_parquet_schema(self.path))
-            rows = pl.scan_parquet(self.path).select(pl.len()).collect().item()
+            scan = pl.scan_parquet(self.path, glob=False)
+            header = list(scan.collect_schema())
+            rows = scan.select(pl.len()).collect().item()
             size = self.path.stat().st_size
         except _NOT_PARQUET:
             self.refuse("is not a readable Parquet file")
@@ -145,7 +146,7 @@ class Table:
 
     def _read_parquet(self, columns: list[str]) -> pl.DataFrame:
         try:
-            frame = pl.read_parquet(self.path)
+            frame = pl.read_parquet(self.path, glob=False)
             frame.columns = columns
             return frame
         except _UNREADABLE:
@@ -184,7 +185,9 @@ class Table:
     def _polars(self, types: dict[str, type[pl.DataType]], rows: int | None = None) -> pl.DataFrame:
         source = self.path if self._unpacked is None else self._unpacked
         spelt = dict(zip(self._raw, types.values(), strict=True))
-        frame = pl.read_csv(source, schema=spelt, separator=self._delimiter, n_rows=rows)
+        frame = pl.read_csv(
+            source, schema=spelt, separator=self._delimiter, n_rows=rows, glob=False
+        )
         frame.columns = list(types)
         return frame
 

@@ -46,7 +46,7 @@ def read_rows(path: Path) -> pl.DataFrame:
     if not path.is_file():
         raise DataError(f"{path} does not exist; make it with fedcover paper TARGET.")
     try:
-        return pl.read_parquet(path).select(ROWS.names()).cast(ROWS)
+        return pl.read_parquet(path, glob=False).select(ROWS.names()).cast(ROWS)
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"{path} cannot be read; delete it and run again: {reason}.") from error

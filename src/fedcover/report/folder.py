@@ -75,7 +75,7 @@ def read_folder(folder: Path) -> Stored:
 def _sets(path: Path, seed: int, shown: pl.Series) -> pl.DataFrame:
     """The first seed's sets of the nodes that are shown; a large file is not read whole."""
     try:
-        wanted = pl.scan_parquet(path).filter(
+        wanted = pl.scan_parquet(path, glob=False).filter(
             pl.col("seed") == seed, pl.col("node").is_in(shown.implode())
         )
         return wanted.select("method", "score", "quantile", "alpha", "node", "set").collect()
@@ -90,8 +90,8 @@ def _optional(path: Path, schema: dict[str, Any]) -> pl.DataFrame | None:
 def _table(path: Path, schema: dict[str, Any]) -> pl.DataFrame:
     try:
         if path.suffix == ".csv":
-            return pl.read_csv(path, schema_overrides=schema).select(*schema)
-        return pl.read_parquet(path).select(
+            return pl.read_csv(path, glob=False, schema_overrides=schema).select(*schema)
+        return pl.read_parquet(path, glob=False).select(
             pl.col(name).cast(kind) for name, kind in schema.items()
         )
     except (OSError, pl.exceptions.PolarsError) as error:
