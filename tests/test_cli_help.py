@@ -108,6 +108,16 @@ def test_help_ends_with_the_examples(words, monkeypatch, capsys):
     assert shown.endswith(" ".join(["Examples:", *example_lines(command_of(words))]))
 
 
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_argument_and_option_says_what_it_is(words, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = " ".join(call(monkeypatch, capsys, *words, "--help")[1].replace("│", " ").split())
+    for parameter in command_of(words).params:
+        meaning = getattr(parameter, "help", None)
+        assert meaning, f"{' '.join(words)} {parameter.name}"
+        assert " ".join(meaning.split()[:4]) in shown
+
+
 def test_the_version_is_that_of_the_project(monkeypatch, capsys):
     assert call(monkeypatch, capsys, "--version") == (0, f"fedcover {__version__}\n", "")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

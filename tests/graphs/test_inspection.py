@@ -203,6 +203,29 @@ def test_test_nodes_elsewhere_than_calibration_nodes_are_told(make_graph):
     assert "mixture" not in " ".join(alike.sentences())
 
 
+def test_classes_and_groups_that_are_too_small_for_themselves_are_named(make_graph):
+    # Labels go even, odd, even, …: of 9 calibration nodes at one client 5 and 4. At 0.2 a group
+    # needs 4 nodes at one client, at 0.17 it needs 5.
+    client, roles = roles_with([9], [9])
+    member = np.where(np.arange(len(client)) < 3, 1, 0)  # a group of three
+    graph = make_graph(len(client), group=member, group_names=["many", "few"])
+    found = inspect(graph, divided(graph, client, ("k",)), roles, [0.2, 0.17])
+    wide, narrow = found.promises
+    assert (wide.small_classes, wide.small_groups) == ((), ("few",))
+    assert (narrow.small_classes, narrow.small_groups) == (("odd",), ("few",))
+    said = " ".join(found.sentences())
+    assert "alpha = 0.17: with --calibrate class, odd would have too few" in said
+    assert "alpha = 0.2: with --calibrate class" not in said
+    assert "alpha = 0.2: with --calibrate group, few would have too few" in said
+    # The same four nodes at two clients are too few: K_g counts.
+    client = [k % 2 for k in range(len(client))]
+    (apart,) = inspect(graph, divided(graph, client, ("k", "l")), roles, [0.2]).promises
+    assert apart.small_classes == ()  # labels and clients alternate alike: one client each
+    client = [k // 2 % 2 for k in range(len(client))]
+    (apart,) = inspect(graph, divided(graph, client, ("k", "l")), roles, [0.2]).promises
+    assert apart.small_classes == ("even", "odd")
+
+
 def test_many_small_clients_are_counted_not_listed(make_graph):
     found = promised([3] * 8, [0.1], make_graph)
     assert "clients k0, k1, k2, k3, k4 and 3 more have fewer" in " ".join(found.sentences())

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, examples, help_if_alone, number
+from fedcover.cli.options import Data, Graph, examples, help_if_alone, number
 from fedcover.errors import UsageError
 
 app = typer.Typer(
@@ -27,7 +27,7 @@ def list_(data: Data = None) -> None:
 
 @app.command("show", epilog=examples("fedcover data show cora", "fedcover data show my-graph"))
 def show(
-    graph: Annotated[str, typer.Argument(metavar="NAME")],
+    graph: Graph,
     data: Data = None,
 ) -> None:
     """Print one graph's statistics beside the published ones."""
@@ -38,7 +38,9 @@ def show(
 
 
 @app.command("fetch", epilog=examples("fedcover data fetch citeseer"))
-def fetch(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+def fetch(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="One that fedcover data list shows.")],
+) -> None:
     """Download one graph's raw files into the cache."""
     from fedcover.graphs import fetch
 

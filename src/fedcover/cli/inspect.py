@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcover.cli.options import Data, examples, number
+from fedcover.cli.options import (
+    Clients,
+    Data,
+    Graph,
+    Group,
+    Missing,
+    PartitionBy,
+    examples,
+)
 from fedcover.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,13 +34,11 @@ SEED = 0  # of the partition and the split: a run's first
 
 
 def inspect(
-    graph: Annotated[
-        str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
-    ],
-    clients: Annotated[int | None, number("K", "Number of clients (default: 10).")] = None,
-    partition: Annotated[
-        str | None, typer.Option(help="metis, louvain, random or given (the client column).")
-    ] = None,
+    graph: Graph,
+    clients: Clients = None,
+    partition: PartitionBy = None,
+    missing: Missing = "refuse",
+    group: Group = None,
     alpha: Annotated[
         list[float] | None,
         typer.Option(metavar="A", help="A level of error; may be repeated (default: as in run)."),
@@ -44,8 +50,9 @@ def inspect(
 ) -> None:
     """Say what a graph and its clients hold, and what can be promised for it; train nothing.
 
-    The partition and the calibration nodes are those of run's first seed. Exit status 1, after
-    the tables, where run would refuse to split the nodes.
+    The partition and the calibration nodes are those of run's first seed.
+
+    Exit status 1, after the tables, where run would refuse to split the nodes.
     """
     from fedcover import display
     from fedcover.experiment import Config
@@ -57,7 +64,7 @@ def inspect(
     config = Config.preset(
         "default", clients=clients, partition=partition, alphas=tuple(alpha) if alpha else None
     )
-    loaded = check_graph(load(graph, data))
+    loaded = check_graph(load(graph, data, missing=missing, group=group))
     refusal = None
     try:
         repetition = prepare(loaded, config, SEED)

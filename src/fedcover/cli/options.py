@@ -14,6 +14,41 @@ Data = Annotated[
     str | None,
     typer.Option("--data", metavar="DIR", help="Folder with raw files, laid out as PyG does."),
 ]
+Graph = Annotated[
+    str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
+]
+PartitionBy = Annotated[
+    str | None, typer.Option(help="metis, louvain, random or given (the client column).")
+]
+UnitFeatures = Annotated[
+    bool | None,
+    typer.Option(
+        "--unit-features/--raw-features",
+        help="Scale each node's features to length 1 (default: if they look like words).",
+    ),
+]
+Standardise = Annotated[
+    bool | None,
+    typer.Option(
+        "--standardise/--no-standardise",
+        help="Bring numbers to mean 0 and deviation 1, by training nodes (default: for own "
+        "tables, unless they look like words).",
+    ),
+]
+Missing = Annotated[
+    str,
+    typer.Option(metavar="M", help="Empty features of own tables: refuse, or impute."),
+]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="A column of an own graph's nodes that is its group, no feature."
+    ),
+]
+Prototypes = Annotated[
+    str | None, typer.Option(help="Gen: numbers M of prototypes to choose from.")
+]
+Shares = Annotated[str | None, typer.Option(help="Gen: shares p of linked pairs to choose from.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 Preset = Annotated[
     str | None,
@@ -55,6 +90,7 @@ def number(metavar: str, meaning: str) -> Any:
 
 
 Threads = Annotated[int | None, number("N", "CPU threads for training.")]
+Clients = Annotated[int | None, number("K", "Number of clients (default: 10).")]
 
 
 def words(option: str, text: str | None, what: str = "words") -> tuple[str, ...] | None:

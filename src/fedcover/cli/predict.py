@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, Quiet, examples, words
+from fedcover.cli.options import (
+    Data,
+    Group,
+    Missing,
+    Quiet,
+    examples,
+    words,
+)
 
 EXAMPLES = examples(
     "fedcover predict runs/cora-10 cora",
@@ -39,12 +46,8 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write them: .csv, .parquet or .json.")
     ] = None,
-    missing: Annotated[
-        str, typer.Option(metavar="M", help="Empty features: refuse, or impute as in training.")
-    ] = "refuse",
-    group: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="As for run, if it was calibrated so.")
-    ] = None,
+    missing: Missing = "refuse",
+    group: Group = None,
     data: Data = None,
     quiet: Quiet = False,
 ) -> None:

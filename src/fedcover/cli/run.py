@@ -10,11 +10,20 @@ from typing import Annotated
 import typer
 
 from fedcover.cli.options import (
+    Clients,
     ConfigFile,
     Data,
+    Graph,
+    Group,
+    Missing,
+    PartitionBy,
     Preset,
+    Prototypes,
     Quiet,
+    Shares,
+    Standardise,
     Threads,
+    UnitFeatures,
     examples,
     number,
     numbers,
@@ -32,10 +41,8 @@ REPORT_EXAMPLES = examples("fedcover report runs/cora-10")
 
 
 def run(
-    graph: Annotated[
-        str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
-    ],
-    clients: Annotated[int | None, number("K", "Number of clients (default: 10).")] = None,
+    graph: Graph,
+    clients: Clients = None,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -72,12 +79,7 @@ def run(
             "promise for each that has enough calibration nodes."
         ),
     ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="A column of an own graph's nodes that is its group, no feature."
-        ),
-    ] = None,
+    group: Group = None,
     alphas: Annotated[str | None, typer.Option(help="Levels of error, e.g. 0.05,0.1,0.2.")] = None,
     seeds: Annotated[int | None, number("N", "Repetitions.")] = None,
     first_seed: Annotated[int | None, number("N", "Seed of the first one.")] = None,
@@ -93,37 +95,15 @@ def run(
     ] = None,
     hidden: Annotated[int | None, number("H", "Hidden units.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    unit_features: Annotated[
-        bool | None,
-        typer.Option(
-            "--unit-features/--raw-features",
-            help="Scale each node's features to length 1 (default: if they look like words).",
-        ),
-    ] = None,
-    standardise: Annotated[
-        bool | None,
-        typer.Option(
-            "--standardise/--no-standardise",
-            help="Bring numbers to mean 0 and deviation 1, by training nodes (default: for own "
-            "tables, unless they look like words).",
-        ),
-    ] = None,
-    missing: Annotated[
-        str,
-        typer.Option(help="Empty features of own tables: refuse, or impute (training means)."),
-    ] = "refuse",
-    partition: Annotated[
-        str | None, typer.Option(help="metis, louvain, random or given (the client column).")
-    ] = None,
+    unit_features: UnitFeatures = None,
+    standardise: Standardise = None,
+    missing: Missing = "refuse",
+    partition: PartitionBy = None,
     resplits: Annotated[
         int | None, number("N", "Calibration/test re-splits that coverage is judged on.")
     ] = None,
-    prototypes: Annotated[
-        str | None, typer.Option(help="Gen: numbers M of prototypes to choose from.")
-    ] = None,
-    shares: Annotated[
-        str | None, typer.Option(help="Gen: shares p of linked pairs to choose from.")
-    ] = None,
+    prototypes: Prototypes = None,
+    shares: Shares = None,
     linking: Annotated[
         str | None, typer.Option(help="Gen: p of each node's pairs (node) or of all (global).")
     ] = None,

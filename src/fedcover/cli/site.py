@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, examples, help_if_alone, number, words
+from fedcover.cli.options import (
+    Data,
+    Graph,
+    examples,
+    help_if_alone,
+    number,
+    words,
+)
 from fedcover.errors import DataError, UsageError
 from fedcover.extras import require
 
@@ -127,7 +134,7 @@ def run(
 
 
 def partition(
-    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path.")],
+    graph: Graph,
     clients: Annotated[int, number("K", "Number of sites.")] = 3,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to (default: GRAPH-K-sites).")

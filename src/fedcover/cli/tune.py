@@ -10,11 +10,20 @@ from typing import Annotated
 import typer
 
 from fedcover.cli.options import (
+    Clients,
     ConfigFile,
     Data,
+    Graph,
+    Group,
+    Missing,
+    PartitionBy,
     Preset,
+    Prototypes,
     Quiet,
+    Shares,
+    Standardise,
     Threads,
+    UnitFeatures,
     examples,
     number,
     numbers,
@@ -30,9 +39,7 @@ EXAMPLES = examples(
 
 
 def tune(
-    graph: Annotated[
-        str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
-    ],
+    graph: Graph,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -51,27 +58,18 @@ def tune(
     alpha: Annotated[
         float, typer.Option(metavar="A", help="Level at which scores are compared.")
     ] = 0.1,
-    clients: Annotated[int | None, number("K", "Number of clients (default: 10).")] = None,
-    partition: Annotated[
-        str | None, typer.Option(help="metis, louvain, random or given (the client column).")
-    ] = None,
+    clients: Clients = None,
+    partition: PartitionBy = None,
     first_seed: Annotated[
         int | None, number("N", "Seed of the split whose validation nodes decide.")
     ] = None,
     rounds: Annotated[int | None, number("R", "Rounds of the longest training.")] = None,
-    unit_features: Annotated[
-        bool | None,
-        typer.Option(
-            "--unit-features/--raw-features",
-            help="Scale each node's features to length 1 (default: if they look like words).",
-        ),
-    ] = None,
-    prototypes: Annotated[
-        str | None, typer.Option(help="Gen: numbers M of prototypes to choose from.")
-    ] = None,
-    shares: Annotated[
-        str | None, typer.Option(help="Gen: shares p of linked pairs to choose from.")
-    ] = None,
+    unit_features: UnitFeatures = None,
+    standardise: Standardise = None,
+    missing: Missing = "refuse",
+    group: Group = None,
+    prototypes: Prototypes = None,
+    shares: Shares = None,
     preset: Preset = None,
     config_file: ConfigFile = None,
     data: Data = None,
@@ -100,12 +98,13 @@ def tune(
         first_seed=first_seed,
         rounds=rounds,
         unit_features=unit_features,
+        standardise=standardise,
         gen_prototypes=numbers("prototypes", prototypes, int, "whole numbers"),
         gen_shares=numbers("shares", shares, float),
     )
     use_threads(threads)
     _check_target(out)
-    loaded = load(graph, data)
+    loaded = load(graph, data, missing=missing, group=group)
     with display.progress(quiet) as progress:
         tuned = choose(
             loaded,

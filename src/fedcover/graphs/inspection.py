@@ -6,7 +6,7 @@ and at how many clients (design, section 5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -89,6 +89,8 @@ class Promise:
     needed_alone: int
     band: tuple[float, float]  # expected coverage: 1 − α and 1 − α + K/(N + K)
     too_small: tuple[str, ...]  # clients below needed_alone
+    small_classes: tuple[str, ...]  # those without a threshold of their own (Theorem 3)
+    small_groups: tuple[str, ...]  # likewise
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,12 @@ class Inspection:
                 f"{level}: {_listed(promise.too_small)} fewer than the {promise.needed_alone:,} "
                 f"calibration nodes that a threshold of one's own needs (1/alpha − 1){alone}."
             )
+        for kind, names in (("class", promise.small_classes), ("group", promise.small_groups)):
+            if names:
+                said.append(
+                    f"{level}: with --calibrate {kind}, {_some(names)} would have too few "
+                    "calibration nodes for a promise of their own."
+                )
         return said
 
 
@@ -169,7 +177,11 @@ def inspect(
         slack = K / (n + K)
         test = np.bincount(partition.client[roles == Role.TEST], minlength=K)
         distance = float(np.abs(test / test.sum() - (counts + 1) / (n + K)).sum() / 2)
-        promises = tuple(_promise(alpha, counts, partition.names) for alpha in alphas)
+        held = {
+            kind: _held(member, names, partition, roles)
+            for kind, member, names in _memberships(graph)
+        }
+        promises = tuple(_promise(alpha, counts, partition.names, held) for alpha in alphas)
     return Inspection(_whole(graph), partition.method, clients, n, slack, distance, promises)
 
 
@@ -234,7 +246,35 @@ def _clients(
     return tuple(facts)
 
 
-def _promise(alpha: float, counts: NDArray[np.int64], names: Sequence[str]) -> Promise:
+def _memberships(graph: Data) -> list[tuple[str, NDArray[np.int64], Sequence[str]]]:
+    """What else than a client may have a threshold of its own."""
+    found = [("class", graph.y.numpy(), graph.label_names)]
+    if "group" in graph:
+        found.append(("group", graph.group.numpy(), graph.group_names))
+    return found
+
+
+def _held(
+    member: NDArray[np.int64],
+    names: Sequence[str],
+    partition: Partition,
+    roles: NDArray[np.integer],
+) -> dict[str, tuple[int, int]]:
+    """N_g and K_g by name: calibration nodes, and the clients that have them."""
+    calib = roles == Role.CALIB
+    pair = member[calib] * partition.clients + partition.client[calib]
+    table = np.bincount(pair, minlength=len(names) * partition.clients)
+    table = table.reshape(len(names), partition.clients)
+    sizes = zip(table.sum(axis=1).tolist(), (table > 0).sum(axis=1).tolist(), strict=True)
+    return dict(zip(names, sizes, strict=True))
+
+
+def _promise(
+    alpha: float,
+    counts: NDArray[np.int64],
+    names: Sequence[str],
+    held: Mapping[str, Mapping[str, tuple[int, int]]],
+) -> Promise:
     n, K = int(counts.sum()), len(counts)
     rank = exact_rank(alpha, n, K)
     holds = rank <= n
@@ -247,7 +287,13 @@ def _promise(alpha: float, counts: NDArray[np.int64], names: Sequence[str]) -> P
         needed_alone=alone,
         band=coverage_band(alpha, n, K) if holds else (1.0, 1.0),
         too_small=tuple(names[int(k)] for k in np.flatnonzero(counts < alone)),
+        small_classes=_small(alpha, held.get("class", {})),
+        small_groups=_small(alpha, held.get("group", {})),
     )
+
+
+def _small(alpha: float, held: Mapping[str, tuple[int, int]]) -> tuple[str, ...]:
+    return tuple(name for name, (n, clients) in held.items() if exact_rank(alpha, n, clients) > n)
 
 
 def _least(alpha: float, clients: int) -> int:
@@ -307,12 +353,13 @@ def _words(thing: str, names: Sequence[str]) -> str:
     return f"the {thing}{'s' if len(names) > 1 else ''} {shown}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    if len(names) == 1:
-        return f"client {shown} has"
+def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"clients {shown}{more} have"
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"client {names[0]} has" if len(names) == 1 else f"clients {_some(names)} have"
 
 
 def _many(count: int, thing: str) -> str:
