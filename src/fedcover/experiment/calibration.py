@@ -95,15 +95,7 @@ class ByGroup:
 
     def __init__(self, kind: str, repetition: Repetition, engine: Engine) -> None:
         self._repetition, self._engine, self._kind = repetition, engine, kind
-        graph, partition = repetition.graph, repetition.partition
-        self._member: NDArray[np.int64]
-        self._names: Sequence[str]
-        if kind == "client":
-            self._member, self._names = partition.client, partition.names
-        elif kind == "class":
-            self._member, self._names = graph.y.numpy(), graph.label_names
-        else:
-            self._member, self._names = graph.group.numpy(), graph.group_names
+        self._member, self._names = membership(kind, repetition)
 
     def over_resplits(
         self,
@@ -190,6 +182,16 @@ class ByGroup:
             "threshold or their largest score, and this level is not promised for each of them. "
             f"{pooled.note}"
         ).rstrip()
+
+
+def membership(kind: str, repetition: Repetition) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Which ``client``, ``class`` or ``group`` every node is of, and what they are called."""
+    graph, partition = repetition.graph, repetition.partition
+    if kind == "client":
+        return partition.client, partition.names
+    if kind == "class":
+        return graph.y.numpy(), tuple(graph.label_names)
+    return graph.group.numpy(), tuple(graph.group_names)
 
 
 def calibration_of(kind: str, repetition: Repetition, engine: Engine) -> Pooled | ByGroup:

@@ -12,6 +12,7 @@ from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover import conformal
+from fedcover.experiment.calibration import membership
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.recipes import Recipe
@@ -117,32 +118,19 @@ def _generated(
     return tuple(found)
 
 
-def _groups(kind: str, graph: Data, judge: Judge, calib: NDArray[np.int64]) -> Groups | None:
-    """Whose each calibration score is, and for which group it counts."""
-    if kind == POOLED:
-        return None
-    partition = judge.repetition.partition
-    if kind == "client":
-        member, names = partition.client, partition.names
-    elif kind == "class":
-        member, names = judge.y, tuple(graph.label_names)
-    else:
-        member, names = graph.group.numpy(), tuple(graph.group_names)
-    return Groups(kind, names, member[calib])
-
-
 def _calibrations(predictor: Predictor, graph: Data, judge: Judge) -> dict[str, Calibration]:
     """The calibration scores as the predictor itself computes them: a node that ties with the
     threshold in the run ties with it later."""
     repetition = judge.repetition
     calib, y = np.flatnonzero(repetition.roles == Role.CALIB), judge.y
-    probs = predictor.probs(graph)
+    probs, partition, groups = predictor.probs(graph), repetition.partition, None
+    if (kind := judge.config.calibrate) != POOLED:
+        member, names = membership(kind, repetition)
+        groups = Groups(kind, names, member[calib])
     found = {}
     for name in judge.config.scores:
         if name in conformal.SCORES:
             scores = conformal.score(name, probs, judge.u, predictor.raps)
             true = scores[calib, y[calib]]
-            partition = repetition.partition
-            groups = _groups(judge.config.calibrate, graph, judge, calib)
             found[name] = Calibration.of(true, partition.client[calib], partition.clients, groups)
     return found
