@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 from fedcover import Config, DataError
-from fedcover.experiment.run import prepare
+from fedcover.experiment.run import prepare, settled
 from fedcover.graphs.splits import Role
 from fedcover.tuning.folds import BLANK, folds, redrawn
 
@@ -36,6 +37,24 @@ def test_calibration_and_test_labels_are_not_there(learnable):
         np.testing.assert_array_equal(y[seen], before.numpy()[seen])
         assert (y[~seen] == BLANK).all()
     assert (graph.y == before).all()
+
+
+def test_features_are_on_the_scale_of_each_folds_own_training_nodes(make_graph):
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(70, 9, 300), rng.normal(4e4, 9e3, 300)])
+    table = [("age", "number"), ("income", "number")]
+    graph = make_graph(300, rng.integers(0, 300, (600, 2)), x=x, columns=table)
+    graph.missing = torch.tensor([[5], [1]])
+    for fold in folds(graph, Config(clients=2), 3):
+        seen = fold.graph.x.numpy()
+        train = fold.roles == Role.TRAIN
+        assert "missing" not in fold.graph
+        np.testing.assert_allclose(seen[train].mean(axis=0), 0, atol=1e-4)
+        np.testing.assert_allclose(seen[train].std(axis=0), 1, atol=0.02)
+        assert fold.scaling is not None
+    own = prepare(graph, settled(Config(clients=2), graph), 0)
+    first = folds(graph, Config(clients=2), 1)[0]
+    assert torch.equal(first.graph.x, own.graph.x)
 
 
 def test_redrawing_by_hand():

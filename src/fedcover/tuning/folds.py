@@ -8,23 +8,26 @@ over the folds most nodes of the share serve once as such.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from fedcover.errors import DataError
 from fedcover.experiment.config import Config
+from fedcover.experiment.features import on_one_scale
 from fedcover.experiment.methods import Repetition
-from fedcover.experiment.run import prepare
+from fedcover.experiment.run import prepare, settled
 from fedcover.graphs.splits import Role
 
 BLANK = 0  # the label that stands in for every one that may not be seen
 
 
 def folds(graph: Data, config: Config, count: int) -> list[Repetition]:
-    """So many repetitions; the first has the split that ``run`` draws for ``first_seed``."""
+    """So many repetitions; the first has the split that ``run`` draws for ``first_seed``.
+
+    Features are brought to one scale by each repetition's own training nodes, as ``run`` does.
+    """
+    config = settled(config, graph)
     first = prepare(graph, config, config.first_seed)
     if not (first.roles == Role.VALID).any():
         raise DataError(
@@ -35,15 +38,15 @@ def folds(graph: Data, config: Config, count: int) -> list[Repetition]:
     blind = graph.clone()
     blind.y = graph.y.clone()
     blind.y[np.flatnonzero(~_share(first.roles))] = BLANK
-    first = replace(first, graph=blind)
-    repetitions = [first]
-    for number in range(1, count):
-        seed = config.first_seed + number
-        roles = first.roles
-        if "split" not in graph:
+    repetitions = []
+    for number in range(count):
+        roles, parts = first.roles, first.partition
+        if number and "split" not in graph:
             rng = np.random.default_rng([config.first_seed, number, 0xF01D])
-            roles = redrawn(first.roles, first.partition.client, rng)
-        repetitions.append(replace(first, roles=roles, seed=seed))
+            roles = redrawn(first.roles, parts.client, rng)
+        own, scaling, summed = on_one_scale(blind, parts, roles, bool(config.standardise))
+        seed = config.first_seed + number
+        repetitions.append(Repetition(own, parts, roles, seed, scaling, summed))
     return repetitions
 
 

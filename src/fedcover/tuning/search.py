@@ -101,7 +101,8 @@ def tune(
     repetitions = folds(graph, config, seeds)
     report("partition", 1, 1)
     drawn = draw(config, candidates, np.random.default_rng([seed, 0x7E57]))
-    bench = _Bench(repetitions, config, engine or InProcess(), len(graph.label_names), budget)
+    fixed = settled(config, graph)
+    bench = _Bench(repetitions, fixed, engine or InProcess(), len(graph.label_names), budget)
 
     def measure(number: int, rung: int) -> Losses:
         try:
@@ -166,7 +167,7 @@ class _Bench:
         budget: Budget,
     ) -> None:
         self._repetitions, self._engine, self._classes = repetitions, engine, classes
-        self._config, self._budget = settled(config, repetitions[0].graph), budget
+        self._config, self._budget = config, budget
         self.kept: dict[tuple[int, int], _Kept] = {}
 
     def losses(self, number: int, candidate: Candidate, rung: int) -> Losses:
