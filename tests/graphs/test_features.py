@@ -295,9 +295,18 @@ def test_what_a_later_graph_may_not_have(tmp_path: Path, later: str, fragment: s
 def test_a_later_graph_with_other_columns(tmp_path: Path) -> None:
     schema = schema_of(load(folder(tmp_path)))
     nodes = "id,label,age,ward,kids\na,x,1,east,0\n"
-    assert "'kids' is feature 3, where column 'smokes' is agreed" in refusal(
+    assert "column 'smokes' is missing, the agreed feature 3" in refusal(
         folder(tmp_path, nodes, "source,target\n"), schema=schema
     )
+
+
+def test_a_later_graph_with_the_columns_in_another_order(tmp_path: Path) -> None:
+    first = load(folder(tmp_path))
+    table = pl.read_csv(tmp_path / "nodes.csv", infer_schema=False)
+    table.select(table.columns[::-1]).write_csv(tmp_path / "nodes.csv")
+    again = load(tmp_path, schema=schema_of(first))
+    assert again.feature_names == first.feature_names
+    assert torch.equal(again.x.to_dense(), first.x.to_dense())
 
 
 def test_a_feature_of_an_agreed_schema_may_be_called_like_a_label(tmp_path: Path) -> None:

@@ -34,6 +34,15 @@ def test_the_column_is_the_group_and_no_feature(folder):
     assert check_graph(graph) is graph
 
 
+def test_a_column_of_numbers_is_no_group(folder):
+    rows = "".join(f"n{k},{'xy'[k % 2]},{k}.5,{k % 3}\n" for k in range(150))
+    path = folder(f"id,label,balance,age\n{rows}", edges="source,target\n")
+    with pytest.raises(DataError, match="column 'balance': has 150 different values for 150 nodes"):
+        read_folder(path, group="balance")
+    graph = read_folder(path, group="age")
+    assert (len(graph.group_names), graph.group_column) == (3, "age")
+
+
 def test_without_the_option_nothing_is_a_group(folder):
     graph = read_folder(
         folder(NODES.replace("south", "0").replace("north", "1").replace("west", "2"))

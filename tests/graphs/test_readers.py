@@ -227,7 +227,8 @@ BAD_CSV = {
     "feature empty": ((NODES.replace("-1", ""), EDGES), "line 3, column 'b': is empty; fill it in"),
     "feature nan": (
         (NODES.replace("-1", "nan"), EDGES),
-        "nodes.csv, line 3, column 'b': is not a finite float32 number.",
+        "nodes.csv, line 3, column 'b': is not a number (NaN); fill it in, or have missing values "
+        "imputed (--missing impute).",
     ),
     "feature inf": ((NODES.replace("-1", "inf"), EDGES), "line 3, column 'b': is not a finite"),
     "feature too large": ((NODES.replace("-1", "1e40"), EDGES), "line 3, column 'b': is not a fin"),
@@ -243,9 +244,26 @@ BAD_CSV = {
     ),
     "not UTF-8": (
         (NODES.encode().replace(b"v,y", b"v,\xff"), EDGES),
-        "nodes.csv is not a readable",
+        "nodes.csv, line 3: is not text in UTF-8",
     ),
-    "header not UTF-8": ((b"id,\xff\n", EDGES), "nodes.csv is not a readable CSV file in UTF-8."),
+    "header not UTF-8": (
+        (b"id,\xff\n", EDGES),
+        "nodes.csv, line 1: is not text in UTF-8; save the file with that encoding.",
+    ),
+    "Latin-1": (
+        (NODES.replace("w,x", "wä,x").encode("latin-1"), EDGES),
+        "nodes.csv, line 4: is not text in UTF-8; save the file with that encoding.",
+    ),
+    "semicolons": (
+        (NODES.replace(",", ";"), EDGES),
+        "nodes.csv has semicolons between its columns, which must be commas (and a point in "
+        "decimal numbers).",
+    ),
+    "tabs": (
+        (NODES, EDGES.replace(",", "\t")),
+        "edges.csv has tabs between its columns, which must be commas (and a point in decimal "
+        "numbers).",
+    ),
     "CR line ends": (
         (NODES.replace("\n", "\r"), EDGES),
         "nodes.csv ends its lines with CR alone; save it with LF or CRLF line ends.",
@@ -305,7 +323,10 @@ BAD_PARQUET = {
         "nodes.parquet, column 'a': has the type Date, not numbers.",
     ),
     "feature null": (({"a": [1, 2, None]}, None), "row 3, column 'a': is empty; fill it in"),
-    "feature nan": (({"a": [1.0, float("nan"), 2.0]}, None), "row 2, column 'a': is not a finite"),
+    "feature nan": (
+        ({"a": [1.0, float("nan"), 2.0]}, None),
+        "row 2, column 'a': is not a number (NaN)",
+    ),
     "feature too large": (({"a": [1.0, 2.0, -1e300]}, None), "row 3, column 'a': is not a finite"),
     "edge to nobody": (
         (None, {"source": ["u", "9"], "target": ["v", "u"]}),

@@ -40,9 +40,9 @@ def test_fingerprints_are_equal_for_equal_schemas_alone(left: Schema, right: Sch
     [
         ((("age", "number"), ("smokes", "binary")), ("ill",), "'height' is missing"),
         (
-            (("age", "number"), ("height", "number"), ("smokes", "binary")),
+            (("age", "number"), ("height", "number"), ("smoker", "binary")),
             ("ill",),
-            "'height' is feature 2, where column 'smokes' is agreed",
+            "'smokes' is missing, the agreed feature 2",
         ),
         ((*AGREED.features, ("iq", "number")), ("ill",), "'iq' is one feature more"),
         (

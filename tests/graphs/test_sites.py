@@ -72,7 +72,7 @@ def test_a_party_with_other_features_is_named(cut) -> None:
     folder, _, _, _ = cut
     nodes = pl.read_parquet(folder / "site-3" / "nodes.parquet").rename({"x2": "y2"})
     nodes.write_parquet(folder / "site-3" / "nodes.parquet")
-    with pytest.raises(DataError, match=r"site-3.*'y2' is feature 3, where column 'x2' is agreed"):
+    with pytest.raises(DataError, match=r"site-3.*column 'x2' is missing, the agreed feature 3"):
         load(folder)
 
 

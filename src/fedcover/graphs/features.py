@@ -121,6 +121,7 @@ def _numbers(
     gaps = ~given | numbers.is_nan().fill_null(False)
     if missing == "refuse":
         table.refuse_where(~given, name, f"is empty{_HINT}")
+        table.refuse_where(gaps, name, f"is not a number (NaN){_HINT}")
         wrong = ~numbers.is_finite().fill_null(False)
     else:
         wrong = lost | numbers.is_infinite().fill_null(False)

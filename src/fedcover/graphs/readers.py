@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble
-from fedcover.graphs.features import Features, read_features
+from fedcover.graphs.features import MAX_CATEGORIES, Features, read_features
 from fedcover.graphs.labels import NO_LABEL, encode
 from fedcover.graphs.schema import Column, Schema
 from fedcover.graphs.splits import NO_ROLE, Role
@@ -29,6 +29,9 @@ NODE_COLUMNS = ("id", "label", "client", "split")
 
 ENDS = ("source", "target")
 """The columns of ``edges`` that are used."""
+
+PER_GROUP = 20
+"""A column with fewer nodes a value, and many values, is no column of groups."""
 
 
 def read_folder(
@@ -67,8 +70,10 @@ def graph_of(
     names = _feature_columns(nodes, group)
     ids = nodes.text("id")
     _refuse_repeated(nodes, ids)
-    if schema is not None and (difference := schema.difference_of_names(names)):
-        raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
+    if schema is not None:
+        if difference := schema.difference_of_names(names):
+            raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
+        names = list(schema.names)
     features = read_features(nodes, names, missing, schema)
     y, label_names, columns = _labelled(nodes, features, schema)
     client, client_names, split = None, None, None
@@ -79,7 +84,13 @@ def graph_of(
     member, group_names = None, None
     if group is not None:
         member, group_names = encode(nodes.text(group))
-    return assemble(
+        if len(group_names) > max(MAX_CATEGORIES, len(ids) / PER_GROUP):
+            nodes.refuse(
+                f"has {len(group_names):,} different values for {len(ids):,} nodes: too many for "
+                "groups that are to have a threshold each",
+                column=group,
+            )
+    graph = assemble(
         features.x,
         _edges(edges, nodes),
         y,
@@ -94,6 +105,9 @@ def graph_of(
         columns=columns,
         missing=features.missing,
     )
+    if group is not None:
+        graph.group_column = group
+    return graph
 
 
 def read_schema_of(path: Path, *, group: str | None = None) -> Schema:

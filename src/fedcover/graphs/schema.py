@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -77,28 +76,29 @@ class Schema:
         """
         if difference := self.difference_of_names(other.names):
             return difference
-        for mine, its in zip(self.features, other.features, strict=True):
-            if (mine[1], its[1]) == ("binary", "number"):
-                return f"column {mine[0]!r} has other values than 0 and 1, which are agreed"
-            if isinstance(mine[1], tuple) != isinstance(its[1], tuple):
-                agreed, found = (_spoken(kind) for kind in (mine[1], its[1]))
-                return f"column {mine[0]!r} holds {found}, where {agreed} are agreed"
-            if isinstance(mine[1], tuple) and (extra := [w for w in its[1] if w not in mine[1]]):
-                return f"column {mine[0]!r} has {extra[0]!r}, which is not an agreed category"
+        found = dict(other.features)
+        for name, mine in self.features:
+            its = found[name]
+            if (mine, its) == ("binary", "number"):
+                return f"column {name!r} has other values than 0 and 1, which are agreed"
+            if isinstance(mine, tuple) != isinstance(its, tuple):
+                return f"column {name!r} holds {_spoken(its)}, where {_spoken(mine)} are agreed"
+            if isinstance(mine, tuple) and (extra := [w for w in its if w not in mine]):
+                return f"column {name!r} has {extra[0]!r}, which is not an agreed category"
         for label in other.labels:
             if label not in self.labels:
                 return f"column 'label' has {label!r}, which is not among the agreed labels"
         return ""
 
     def difference_of_names(self, names: Sequence[str]) -> str:
-        """Say where the names of columns first differ from the agreed ones; "" if nowhere."""
-        for place, (mine, its) in enumerate(zip_longest(self.names, names), 1):
-            if mine is None:
-                return f"column {its!r} is one feature more than agreed"
-            if its is None:
+        """Say which column is missing or too many; "" if none. In what order they come is all one:
+        features are taken in the order of the schema."""
+        for place, mine in enumerate(self.names, 1):
+            if mine not in names:
                 return f"column {mine!r} is missing, the agreed feature {place}"
-            if mine != its:
-                return f"column {its!r} is feature {place}, where column {mine!r} is agreed"
+        for its in names:
+            if its not in self.names:
+                return f"column {its!r} is one feature more than agreed"
         return ""
 
 

@@ -64,6 +64,7 @@ class Table:
         self.spelt = self._spelling(header, columns, wanted)
         for column in needed:
             if column not in self.spelt:
+                self._refuse_separator(header)
                 self.refuse(f"has no column {column!r}; it has {', '.join(header)}")
         rest = [name for name in columns if name not in wanted]
         if not self.is_csv:
@@ -203,13 +204,37 @@ class Table:
                 header = next(records, [])
                 file.seek(0)
                 lines = list(islice(file, records.line_num))
-        except (UnicodeDecodeError, csv.Error, OSError):
+        except UnicodeDecodeError:
+            self._refuse_encoding()
+        except (csv.Error, OSError):
             self.refuse("is not a readable CSV file in UTF-8")
         if lines and lines[-1].endswith("\r"):  # polars would read on to the next LF
             self.refuse("ends its lines with CR alone; save it with LF or CRLF line ends")
         if not header:
             self.refuse("is empty, but its first line must name the columns")
         return header
+
+    def _refuse_separator(self, header: Sequence[str]) -> None:
+        """Refuse a header that is one name because something else stands between its columns."""
+        for other, name in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
+            if self.is_csv and len(header) == 1 and other in header[0]:
+                good = "tabs" if self._delimiter == "\t" else "commas"
+                self.refuse(
+                    f"has {name} between its columns, which must be {good} (and a point in "
+                    "decimal numbers)"
+                )
+
+    def _refuse_encoding(self) -> NoReturn:
+        """Say in which line the first byte stands that is no text."""
+        content = self.path.read_bytes() if self._unpacked is None else self._unpacked
+        try:
+            content.decode()
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise DataError(
+                f"{self.path}, line {line}: is not text in UTF-8; save the file with that encoding."
+            ) from None
+        self.refuse("is not a readable CSV file in UTF-8")
 
     def _explain(self) -> NoReturn:
         """Find out why polars could not read the file: perhaps a row is too wide."""
@@ -221,7 +246,9 @@ class Table:
                     if len(record) > width:
                         what = f"has {len(record)} fields, but the header has {width}"
                         self.refuse(what, row=row)
-        except (UnicodeDecodeError, csv.Error, OSError):
+        except UnicodeDecodeError:
+            self._refuse_encoding()
+        except (csv.Error, OSError):
             self.refuse("is not a readable CSV file in UTF-8")
         self.refuse("is not a readable CSV file")
 
