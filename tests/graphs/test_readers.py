@@ -188,7 +188,6 @@ BAD_CSV = {
     "no label": ((NODES.replace("label", "kind"), EDGES), "nodes.csv has no column 'label'"),
     "no source": ((NODES, EDGES.replace("source", "start")), "edges.csv has no column 'source'"),
     "no target": ((NODES, "source\nu\n"), "edges.csv has no column 'target'"),
-    "semicolons": ((NODES.replace(",", ";"), EDGES), "nodes.csv has no column 'id'"),
     "no features": (("id,label\nu,x\nv,y\n", EDGES), "nodes.csv has no feature column"),
     "column twice": (
         (NODES.replace("a,b", "a,a"), EDGES),
