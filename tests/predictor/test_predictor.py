@@ -1,6 +1,8 @@
 """A predictor gives the run's own sets, at any level, and says for whom they are promised."""
 
+import hashlib
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +12,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from safetensors.numpy import load as unpack
+from safetensors.numpy import save as pack
 
 import fedcover
 from fedcover.conformal import GroupThreshold
@@ -17,9 +21,9 @@ from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.splits import Role
 from fedcover.predictor.calibration import Calibration, Groups
-from fedcover.predictor.files import ARRAYS, CARD, JSON, saved_methods
-from fedcover.predictor.known import fingerprints, hashed
-from fedcover.predictor.promise import promises
+from fedcover.predictor.files import ARRAYS, CARD, JSON, _checksum
+from fedcover.predictor.known import fingerprints, hashed, salt_of
+from fedcover.predictor.promise import EVERYTHING, WEIGHED, promises
 
 METHODS = ("loc", "fed", "gen", "fed+prox+prior+mix", "fed+tuned", "central")
 ALPHAS = (0.1, 0.3)
@@ -108,17 +112,41 @@ def test_every_quantile_rule_of_the_run_is_kept(graph, tmp_path):
 def test_a_group_that_is_too_small_is_told_so():
     kinds = np.array(["test", "test", "new", "unlabelled"], dtype=object)
     own = [GroupThreshold(0.5, 90, 1, 80, ""), GroupThreshold(0.7, 3, 1, 4, "", fell_back=True)]
-    by_client = Groups("client", ("north", "south"), np.array([0, 1]))
-    assert promises(kinds, "exact", own, by_client, np.array([0, 1, 1, 0])) == [
+    scores, client = np.zeros(3, np.float32), np.array([0, 0, 1])
+    at = np.array([0, 1, 1, 0])
+
+    def said(kind, member, node, group_of_node):
+        groups = Groups(kind, ("a", "b"), np.array(member))
+        calibration = Calibration.of(scores, client, 2, groups)
+        return promises(kinds[node], at[node], group_of_node, calibration, own, "exact")
+
+    every = np.arange(4)
+    assert said("client", [0, 0, 1], every, at) == [
         "yes",
         "no: its client has too few calibration nodes",
         "no: it is new, which needs new calibration nodes",
         "if labels are missing at random",
     ]
-    by_class = Groups("class", ("cold", "flu"), np.array([0, 1]))
-    assert promises(kinds[:1], "exact", own, by_class) == [
-        "yes, but not for each class: too few calibration nodes of flu"
+    assert said("class", [0, 0, 1], every[:1], None) == [
+        "yes, but not for each class: too few calibration nodes of b"
     ]
+    # The first client has calibration nodes of both groups, the second of b alone.
+    assert said("group", [0, 1, 1], every[:2], np.array([0, 0])) == [
+        "yes",
+        "no: its client has no calibration node of its group",
+    ]
+
+
+def test_a_promise_says_what_it_is_worth():
+    test = np.array(["test"] * 10, dtype=object)
+    calibration = Calibration.of(np.zeros(9, np.float32), np.array([0] * 8 + [1]), 2)
+    there, elsewhere = np.array([0] * 8 + [1] * 2), np.ones(10, dtype=int)
+    found = [calibration.pooled(0.3, "exact")]
+    assert set(promises(test, there, None, calibration, found, "exact")) == {"yes"}
+    assert set(promises(test, elsewhere, None, calibration, found, "exact")) == {WEIGHED}
+    assert set(promises(test, elsewhere, None, calibration, found, "mixture")) == {"yes"}
+    full = [calibration.pooled(0.01, "exact")]
+    assert set(promises(test, there, None, calibration, full, "exact")) == {EVERYTHING}
 
 
 def grown(graph, extra):
@@ -137,6 +165,15 @@ def grown(graph, extra):
     )
 
 
+def unchanged(before, after):
+    """Nodes with a promise have the probabilities that they had, but for rounding."""
+    kept = after.filter(kind="test")
+    assert len(kept) > 0
+    old = kept.select("node").join(before, on="node", maintain_order="left")
+    assert kept["confidence"].to_numpy() == pytest.approx(old["confidence"].to_numpy(), abs=1e-6)
+    assert kept["set"].to_list() == old["set"].to_list()
+
+
 @pytest.mark.parametrize("method", ["fed", "gen", "fed+prox+prior+mix", "central"])
 def test_nodes_added_later_get_sets_but_no_promise(method, graph, folder):
     predictor = fedcover.load_predictor(folder, method)
@@ -151,10 +188,12 @@ def test_nodes_added_later_get_sets_but_no_promise(method, graph, folder):
     source, target = later.edge_index.numpy()
     for _ in range(2):
         reached[target[reached[source]]] = True
-    far = found.with_columns(pl.Series("far", ~reached)).filter("far").drop("far")
-    old = before.join(far.select("node"), on="node", maintain_order="left")
-    assert far["set"].to_list() == old["set"].to_list()
-    assert far["kind"].to_list() == old["kind"].to_list()
+    if method != "gen":  # there, a change also spreads through generated neighbours
+        far = found.with_columns(pl.Series("far", ~reached)).filter("far").drop("far")
+        old = before.join(far.select("node"), on="node", maintain_order="left")
+        assert far["set"].to_list() == old["set"].to_list()
+        assert far["kind"].to_list() == old["kind"].to_list()
+    unchanged(before, found)
     changed = found.with_columns(pl.Series("near", reached)).filter("near")
     assert not set(changed["kind"]) & {"test"}
     assert "changed" in set(changed["kind"])
@@ -200,15 +239,30 @@ def test_labels_in_another_order_mean_the_same(graph, folder):
     assert predictor.predict(turned).equals(predictor.predict(graph))
 
 
+def rewritten(source, target, change, arrays=lambda _arrays: None):
+    """A copy of a predictor with other content and the checksums that go with it."""
+    target.mkdir(exist_ok=True)
+    parts = unpack((source / ARRAYS).read_bytes())
+    arrays(parts)
+    raw = pack({name: np.ascontiguousarray(array) for name, array in parts.items()})
+    (target / ARRAYS).write_bytes(raw)
+    content = json.loads((source / JSON).read_text(encoding="utf-8"))
+    change(content)
+    content["sha256"] = {ARRAYS: hashlib.sha256(raw).hexdigest(), JSON: _checksum(content)}
+    (target / JSON).write_text(json.dumps(content), encoding="utf-8")
+    return target
+
+
 def test_files_that_are_newer_or_damaged_are_refused(folder, tmp_path):
-    source = folder / "model" / "fed"
+    source, copy = folder / "model" / "fed", tmp_path / "copy"
     for change, message in (
         (lambda text: text.replace('"format": 1', '"format": 2'), "newer fedcover"),
         (lambda text: text[: len(text) // 2], "damaged"),
         (lambda _text: "[]", "damaged"),
-        (lambda text: text.replace('"temperature"', '"heat"'), "damaged"),
+        (lambda _text: "[" * 100_000, "damaged"),
+        (lambda text: text.replace('"temperature"', '"heat"'), "damaged: it is not what was"),
+        (lambda text: text.replace("Case_Based", "Base_Cased"), "damaged: it is not what was"),
     ):
-        copy = tmp_path / "copy"
         copy.mkdir(exist_ok=True)
         (copy / ARRAYS).write_bytes((source / ARRAYS).read_bytes())
         (copy / JSON).write_text(change((source / JSON).read_text()))
@@ -218,16 +272,94 @@ def test_files_that_are_newer_or_damaged_are_refused(folder, tmp_path):
     raw = bytearray((source / ARRAYS).read_bytes())
     raw[-1] ^= 1
     (copy / ARRAYS).write_bytes(raw)
-    with pytest.raises(DataError, match="is damaged: it is not what"):
+    with pytest.raises(DataError, match=r"damaged: arrays\.safetensors beside it is not what was"):
+        fedcover.load_predictor(copy)
+    (copy / ARRAYS).unlink()
+    os.mkfifo(copy / ARRAYS)
+    with pytest.raises(DataError, match=r"arrays\.safetensors is not a regular file"):
         fedcover.load_predictor(copy)
     with pytest.raises(DataError, match="holds no predictor"):
         fedcover.load_predictor(tmp_path)
+    with pytest.raises(DataError, match="does not exist"):
+        fedcover.load_predictor(tmp_path / "nowhere")
     with pytest.raises(DataError, match="no predictor for 'nothing'; it has central"):
         fedcover.load_predictor(folder, "nothing")
+    with pytest.raises(DataError, match="has a predictor for 'fed', not for 'loc'"):
+        fedcover.load_predictor(source, "loc")
+
+
+WRONG = [
+    ("labels", lambda c: c["labels"].append("more")),
+    ("labels twice", lambda c: c["labels"].__setitem__(0, c["labels"][1])),
+    ("clients", lambda c: c["clients"].pop()),
+    ("features", lambda c: c.update(features=7)),
+    ("features huge", lambda c: c.update(features=10**9)),
+    ("temperature word", lambda c: c.update(temperature="a")),
+    ("temperature none", lambda c: c.update(temperature=None)),
+    ("hidden huge", lambda c: c["models"][0]["plan"].update(hidden=10**9)),
+    ("hidden word", lambda c: c["models"][0]["plan"].update(hidden="64")),
+    ("classes huge", lambda c: c["models"][0]["plan"].update(classes=10**9)),
+    ("model", lambda c: c["models"][0]["plan"].update(model="gat")),
+    ("sage", lambda c: c["models"][0]["plan"].update(model="sage")),
+    ("no models", lambda c: c.update(models=[])),
+    ("a model fewer", lambda c: c["models"].pop()),
+    ("raps", lambda c: c.update(raps={"penalty": "a", "free": 1})),
+    ("quantiles", lambda c: c.update(quantiles=[])),
+    ("rule", lambda c: c.update(quantiles=["median"])),
+    ("whole", lambda c: c.update(whole=True)),
+    ("generated", lambda c: c["generated"].pop()),
+    ("format", lambda c: c.update(format="1")),
+    ("salt", lambda c: c.update(salt="zz")),
+    ("gaps", lambda c: c.update(gaps=[10**6])),
+    ("scores", lambda c: c["scores"].update(daps={"kind": "pooled", "groups": None})),
+    ("kind", lambda c: c["scores"]["lac"].update(kind="town", groups=["a"])),
+    ("shares", lambda c: c.update(shares=[1.0])),
+]
+WRONG_ARRAYS = [
+    ("scores.lac.client", lambda a: a - 1),
+    ("scores.lac.client", lambda a: a + 99),
+    ("scores.lac.client", lambda a: a.astype(float)),
+    ("scores.lac", lambda a: a[::-1]),
+    ("scores.lac", lambda a: a[:-1]),
+    ("known.client", lambda a: a - 5),
+    ("known.role", lambda a: a + 9),
+    ("known.names", lambda a: a[:0]),
+    ("known.u", lambda a: a[1:]),
+    ("known.print", lambda a: a.astype(np.int64)),
+    ("mixture", lambda a: a - 1),
+    ("mixture", lambda a: a[:, :1]),
+    ("prior.0", lambda a: a[:1]),
+    ("prior.0", lambda a: a * np.nan),
+    ("weights.0.0.first", lambda a: a.T),
+    ("weights.0.0.first", lambda a: a.astype(np.int32)),
+    ("weights.0.0.second", lambda a: a * np.inf),
+]
+
+
+@pytest.mark.parametrize(("what", "change"), WRONG, ids=[what for what, _ in WRONG])
+def test_content_that_does_not_fit_is_refused(what, change, folder, tmp_path):
+    source = folder / "model" / "fed+prox+prior+mix"
+    assert fedcover.load_predictor(rewritten(source, tmp_path / "same", lambda _c: None))
+    with pytest.raises(DataError, match="is damaged") as refused:
+        fedcover.load_predictor(rewritten(source, tmp_path / "other", change))
+    assert len(str(refused.value)) < 1000, what
+
+
+@pytest.mark.parametrize(("name", "change"), WRONG_ARRAYS)
+def test_arrays_that_do_not_fit_are_refused(name, change, folder, tmp_path):
+    source = folder / "model" / "fed+prox+prior+mix"
+    other = rewritten(
+        source,
+        tmp_path,
+        lambda _c: None,
+        lambda arrays: arrays.update({name: change(arrays[name])}),
+    )
+    with pytest.raises(DataError, match="is damaged"):
+        fedcover.load_predictor(other)
 
 
 def test_the_best_method_is_taken_if_none_is_named(folder):
-    assert sorted(saved_methods(folder)) == sorted(METHODS)
+    assert sorted(path.name for path in (folder / "model").iterdir()) == sorted(METHODS)
     assert fedcover.load_predictor(folder).method == "fed+prox+prior+mix"
 
 
@@ -246,14 +378,20 @@ def test_the_card_and_the_files_name_no_node(graph, folder):
 
 
 def test_fingerprints_change_with_features_and_neighbours_alone(graph):
-    names = hashed(graph.node_ids)
-    before = fingerprints(graph, names)
+    salt = salt_of(graph)
+    names = hashed(graph.node_ids, salt)
+    before = fingerprints(graph, names, salt)
     fewer = graph.clone()
     gone = (graph.edge_index[0] == 5) | (graph.edge_index[1] == 5)
     fewer.edge_index = graph.edge_index[:, ~gone]
     touched = np.unique(graph.edge_index[:, gone].numpy())
-    after = fingerprints(fewer, names)
+    after = fingerprints(fewer, names, salt)
     assert np.flatnonzero(before != after).tolist() == touched.tolist()
+    gap = graph.clone()
+    gap.missing = torch.tensor([[7], [3]])  # where it holds a 0
+    assert np.flatnonzero(before != fingerprints(gap, names, salt)).tolist() == [7]
+    assert salt == salt_of(graph) != salt_of(fewer)
+    assert not set(names.tolist()) & set(hashed(graph.node_ids, salt_of(fewer)).tolist())
 
 
 @pytest.fixture(scope="module")
@@ -350,7 +488,7 @@ def test_groups_with_thresholds_of_their_own_keep_them(calibrate, tables, tmp_pa
     card = (tmp_path / "run/model/fed" / CARD).read_text()
     assert f"every {calibrate} " in " ".join(card.split())
     for (score, alpha), rows in finished.sets.group_by("score", "alpha"):
-        found = predictor.predict(graph, alpha, score, only=("test",))
+        found = predictor.predict(tables, alpha, score, only=("test",))
         assert found["set"].to_list() == rows["set"].to_list()
         own = finished.thresholds.filter(score=score, alpha=alpha)["q_hat"]
         kept = [one.q_hat for one in predictor.thresholds(alpha, score)]
@@ -378,6 +516,33 @@ def test_a_node_that_moved_to_another_client_has_changed(tables, own_run, tmp_pa
     (tmp_path / "edges.csv").write_bytes((tables / "edges.csv").read_bytes())
     after = sets_of(tmp_path)
     assert after.filter(node=node).select("client", "kind").row(0) == (other, "changed")
+    unchanged(before, after)
+
+
+def test_a_gap_that_is_filled_with_zero_is_a_change(tables, own_run, tmp_path):
+    predictor = fedcover.load_predictor(own_run[1])
+    nodes = pl.read_csv(tables / "nodes.csv").with_columns(pl.col("pulse").fill_null(0.0))
+    nodes.write_csv(tmp_path / "nodes.csv")
+    (tmp_path / "edges.csv").write_bytes((tables / "edges.csv").read_bytes())
+    before, after = predictor.predict(tables), predictor.predict(tmp_path)
+    assert (before["kind"] != after["kind"]).any()
+    unchanged(before, after)
+
+
+def test_a_gap_where_none_was_in_training_is_refused(tables, own_run, tmp_path):
+    predictor = fedcover.load_predictor(own_run[1])
+    table = pl.read_csv(tables / "nodes.csv")
+    smoker = pl.Series("smoker", np.arange(len(table)) % 2)
+    for gap in (False, True):
+        holes = pl.when(id="p3").then(None).otherwise("smoker") if gap else pl.col("smoker")
+        table.with_columns(smoker).with_columns(smoker=holes).write_csv(tmp_path / "nodes.csv")
+        (tmp_path / "edges.csv").write_bytes((tables / "edges.csv").read_bytes())
+        if not gap:
+            config = replace(own_run[0].config, rounds=2)
+            run = fedcover.run(fedcover.load(tmp_path, missing="impute"), config)
+            predictor = fedcover.load_predictor(run.save(tmp_path / "run"))
+    with pytest.raises(DataError, match="node p3 has no smoker; no training node was without it"):
+        predictor.predict(tmp_path)
 
 
 def predict(*words):

@@ -9,8 +9,6 @@ import typer
 
 from fedcover.cli.options import (
     Data,
-    Group,
-    Missing,
     Quiet,
     examples,
     words,
@@ -46,22 +44,30 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write them: .csv, .parquet or .json.")
     ] = None,
-    missing: Missing = "refuse",
-    group: Group = None,
+    missing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M", help="Empty features: refuse or impute (default: as in the run)."
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column of groups (default: as in the run)."),
+    ] = None,
     data: Data = None,
     quiet: Quiet = False,
 ) -> None:
     """Make sets for a graph's nodes with a model that a run has kept, at any level."""
     from fedcover import display
-    from fedcover.graphs import load
     from fedcover.predictor import load_predictor
-    from fedcover.predictor.write import check_kind, write_sets
+    from fedcover.predictor.write import check_kind, check_labels, write_sets
 
     if out is not None:
         check_kind(out)
     predictor = load_predictor(run, method)
-    schema = predictor.schema if Path(graph).is_dir() else None
-    loaded = load(graph, data, missing=missing, schema=schema, group=group)
+    if out is not None:
+        check_labels(predictor.labels, out)
+    loaded = predictor.read(graph, data, missing=missing, group=group)
     table = predictor.predict(loaded, alpha, score, words("only", only), quantile)
     if out is not None:
         write_sets(table, out)

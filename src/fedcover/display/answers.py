@@ -17,6 +17,7 @@ from fedcover.display.run import UNBOUNDED
 from fedcover.paper.tables import Table as PaperTable
 from fedcover.predictor import Predictor
 from fedcover.predictor.calibration import POOLED
+from fedcover.predictor.promise import PROMISES
 from fedcover.tuning import Tuning
 
 
@@ -59,7 +60,9 @@ def predicted(
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("nodes", "kind", "labels in a set", "covered", "level promised"):
         table.add_column(column, justify="right" if column in ("nodes",) else "left")
-    for (kind, promise), rows in sets.group_by("kind", "promise", maintain_order=True):
+    order = {kind: place for place, kind in enumerate(PROMISES)}
+    found = sets.group_by("kind", "promise", maintain_order=True)
+    for (kind, promise), rows in sorted(found, key=lambda one: order[str(one[0][0])]):
         known = rows["covered"].mean()
         table.add_row(
             f"{len(rows):,}",

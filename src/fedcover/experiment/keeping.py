@@ -24,7 +24,7 @@ from fedcover.graphs.partition import ClientGraph
 from fedcover.graphs.schema import schema_of
 from fedcover.graphs.splits import Role
 from fedcover.predictor.calibration import POOLED, Calibration, Groups
-from fedcover.predictor.known import Known, fingerprints, hashed
+from fedcover.predictor.known import Known, fingerprints, hashed, salt_of
 from fedcover.predictor.predictor import Generated, Model, Predictor
 
 LAST = {"": "shared", "tuned": "tuned"}
@@ -52,7 +52,8 @@ def predictor_of(
     """The recipe's models with their calibration; ``graph`` as it was read, before any scaling."""
     repetition, config = judge.repetition, judge.config
     partition = repetition.partition
-    names = hashed(graph.node_ids)
+    salt = salt_of(graph)
+    names = hashed(graph.node_ids, salt)
     federation, parts = outcome.prepared.federation, outcome.prepared.parts
     kinds = list(outcome.models) if recipe.personal == "mix" else [LAST[recipe.personal]]
     models = tuple(
@@ -82,14 +83,17 @@ def predictor_of(
         shares=tuple(map(float, evaluation.mixture)) if evaluation.mixture is not None else None,
         calibrations={},
         known=Known(
+            salt,
             names,
             partition.client.astype(np.int64),
             repetition.roles.astype(np.int8),
             judge.u,
-            fingerprints(graph, names),
+            fingerprints(graph, names, salt),
         ),
         schema=schema_of(graph) if "columns" in graph else None,
         scaling=repetition.scaling,
+        gaps=tuple(np.unique(graph.missing.numpy()[1]).tolist()) if "missing" in graph else (),
+        group=graph.get("group_column", None),
         card=card,
     )
     return replace(predictor, calibrations=_calibrations(predictor, graph, judge))

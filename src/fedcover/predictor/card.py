@@ -27,8 +27,10 @@ BANDS = {
 NOTHING = "Nothing: {rules} is a rule without a guarantee."
 
 FILES = """Weights, the calibration nodes' scores with their client but without their nodes, and for
-every node of the graph its client, its role, a hash of its name and one of its features and
-neighbours. No feature, no label, no name."""
+every node of the graph its client, its role, and salted hashes of its name and of its features and
+neighbours. Keep it as you keep the data: whoever has this folder can test a guess of a node's name
+or features, and whoever also has the features and edges can compute the scores again and so read
+the calibration nodes' labels off."""
 
 GENERATED = "The generated neighbours, made from means of clients' nodes, are in it as well."
 

@@ -26,6 +26,7 @@ from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.models import Weights
 from fedcover.predictor.calibration import Calibration, Groups
 from fedcover.predictor.card import card_text
+from fedcover.predictor.check import check_predictor
 from fedcover.predictor.known import Known
 from fedcover.predictor.predictor import Generated, Model, Predictor
 
@@ -63,14 +64,18 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
             name: {"kind": one.kind, "groups": one.groups.names if one.groups else None}
             for name, one in predictor.calibrations.items()
         },
+        "salt": predictor.known.salt.hex(),
         "schema": predictor.schema.to_json() if predictor.schema else None,
         "fingerprint": predictor.schema.fingerprint if predictor.schema else None,
         "scaling": predictor.scaling.to_dict() if predictor.scaling else None,
+        "gaps": predictor.gaps,
+        "group": predictor.group,
         "card": predictor.card,
-        "sha256": hashlib.sha256(arrays).hexdigest(),
     }
+    content["sha256"] = {ARRAYS: hashlib.sha256(arrays).hexdigest(), JSON: _checksum(content)}
     (folder / ARRAYS).write_bytes(arrays)
-    (folder / JSON).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    (folder / JSON).write_text(text, encoding="utf-8")
     (folder / CARD).write_text(card_text(predictor), encoding="utf-8")
     return folder
 
@@ -80,33 +85,59 @@ def load_predictor(path: str | Path, method: str | None = None) -> Predictor:
     folder = _folder(Path(path), method)
     file = folder / JSON
     try:
-        content: Any = json.loads(file.read_text(encoding="utf-8"))
-        version = content["format"]
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, KeyError, TypeError) as error:
+        content: Any = json.loads(_bytes(file))
+        version, sums = content["format"], dict(content["sha256"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{file} is damaged, or is no predictor of fedcover.") from error
-    if not isinstance(version, int) or version > FORMAT:
+    if isinstance(version, int) and version > FORMAT:
         raise DataError(
             f"{file} was written by a newer fedcover (format {version}); this one reads up to "
             f"{FORMAT}."
         )
+    raw = _bytes(folder / ARRAYS)
     try:
-        raw = (folder / ARRAYS).read_bytes()
+        if type(version) is not int or version < 1:
+            raise ValueError(f"its format is {version!r}")
+        if sums.get(JSON) != _checksum(content):
+            raise ValueError("it is not what was written")
+        if sums.get(ARRAYS) != hashlib.sha256(raw).hexdigest():
+            raise ValueError(f"{ARRAYS} beside it is not what was written")
+        predictor = _predictor(content, unpack(raw))
+        check_predictor(predictor)
+    except _DAMAGE as error:
+        raise DataError(f"{file} is damaged: {str(error).rstrip('.')}.") from error
+    if method is not None and method != predictor.method:
+        raise DataError(f"{folder} has a predictor for {predictor.method!r}, not for {method!r}.")
+    return predictor
+
+
+_DAMAGE = (
+    DataError,
+    SafetensorError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    MemoryError,
+)
+
+
+def _bytes(file: Path) -> bytes:
+    if file.exists() and not file.is_file():
+        raise DataError(f"{file} is not a regular file.")
+    try:
+        return file.read_bytes()
     except OSError as error:
-        raise DataError(f"{folder / ARRAYS} cannot be read: {error.strerror or error}.") from error
-    if hashlib.sha256(raw).hexdigest() != content.get("sha256"):
-        raise DataError(f"{folder / ARRAYS} is damaged: it is not what {JSON} describes.")
-    try:
-        return _predictor(content, unpack(raw))
-    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise DataError(f"{file} is damaged: {error}.") from error
+        raise DataError(f"{file} cannot be read: {error.strerror or error}.") from error
 
 
-def saved_methods(run: Path) -> list[str]:
-    """The methods of a run folder that have a predictor."""
-    found = sorted((run / FOLDER).glob(f"*/{JSON}"))
-    return [json.loads(file.read_text(encoding="utf-8"))["method"] for file in found]
+def _checksum(content: Mapping[str, Any]) -> str:
+    """Of everything in the JSON but the checksums, however it is laid out."""
+    rest = {key: value for key, value in content.items() if key != "sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 _PLANNED = ("model", "classes", "hidden", "unit_features", "batch_size")
@@ -115,6 +146,8 @@ _PLANNED = ("model", "classes", "hidden", "unit_features", "batch_size")
 def _folder(path: Path, method: str | None) -> Path:
     if (path / JSON).exists():
         return path
+    if not path.exists():
+        raise DataError(f"{path} does not exist; give a run folder, as fedcover run writes it.")
     choices = {folder.name: folder for folder in sorted((path / FOLDER).glob("*/"))}
     if not choices:
         raise DataError(f"{path} holds no predictor; a run folder has one in {FOLDER}/METHOD.")
@@ -153,8 +186,8 @@ def _arrays(predictor: Predictor) -> Arrays:
         arrays[f"scores.{name}.client"] = calibration.client
         if calibration.groups is not None:
             arrays[f"scores.{name}.member"] = calibration.groups.member
-    known: Arrays = {f"known.{name}": array for name, array in vars(predictor.known).items()}
-    arrays |= known
+    known = {name: array for name, array in vars(predictor.known).items() if name != "salt"}
+    arrays |= {f"known.{name}": array for name, array in known.items()}
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
@@ -188,9 +221,14 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
             name: _calibration(arrays, name, one, len(words["clients"]))
             for name, one in content["scores"].items()
         },
-        known=Known(**{f.name: arrays[f"known.{f.name}"] for f in fields(Known)}),
+        known=Known(
+            bytes.fromhex(content["salt"]),
+            *(arrays[f"known.{f.name}"] for f in fields(Known) if f.name != "salt"),
+        ),
         schema=_schema(content),
         scaling=Scaling.from_dict(content["scaling"]) if content["scaling"] else None,
+        gaps=tuple(map(int, content["gaps"])),
+        group=content["group"],
         card=content["card"],
     )
 

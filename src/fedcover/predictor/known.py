@@ -4,7 +4,7 @@ graph still has them as they were."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,15 +13,19 @@ from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover.graphs.assemble import feature_matrix
+from fedcover.hashing import splitmix
 
 HOPS = 2  # how far a model of two layers looks
+SALT_BYTES = 16
+_GAP = np.uint64(0x6A70)  # stands for a feature that is missing
 
 
 @dataclass(frozen=True)
 class Known:
     """One entry a node, in the graph's order: its hashed name, its client, its role, APS's u, and
-    a fingerprint of its features and neighbours."""
+    a fingerprint of its features and neighbours. ``salt`` enters both hashes."""
 
+    salt: bytes
     names: NDArray[np.uint64]
     client: NDArray[np.int64]
     role: NDArray[np.int8]
@@ -30,34 +34,61 @@ class Known:
 
     def places(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Where each of these names stands here; -1 for a node that is new."""
-        order = np.argsort(self.names, kind="stable")
-        at = np.minimum(np.searchsorted(self.names, names, sorter=order), len(order) - 1)
-        found = order[at]
-        return np.where(self.names[found] == names, found, -1)
+        return located(self.names, names)
 
 
-def hashed(ids: Sequence[object]) -> NDArray[np.uint64]:
-    """Eight bytes for each name: a predictor can tell a node that it knows, and lists none."""
-    digests = (hashlib.blake2b(str(i).encode(), digest_size=8).digest() for i in ids)
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+def located(names: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Where each of the wanted stands among the names; -1 where it does not."""
+    order = np.argsort(names, kind="stable")
+    at = np.minimum(np.searchsorted(names, wanted, sorter=order), len(order) - 1)
+    found = order[at]
+    return np.where(names[found] == wanted, found, -1)
 
 
-def fingerprints(graph: Data, names: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """For every node eight bytes that change with its features or its neighbours."""
-    x = feature_matrix(graph)
-    direction = np.random.default_rng(0xF1).standard_normal(x.shape[1])
-    own = np.asarray(sparse.csr_array(x) @ direction, dtype=np.float64).view(np.uint64)
+def salt_of(graph: Data) -> bytes:
+    """Bytes that no other graph has, and that the same one has again: runs can be repeated."""
+    x = sparse.csr_array(feature_matrix(graph))
+    digest = hashlib.blake2b(digest_size=SALT_BYTES)
+    digest.update("\n".join(map(str, graph.node_ids)).encode())
+    for array in (x.data, x.indices, x.indptr, graph.edge_index.numpy()):
+        digest.update(array.tobytes())
+    return digest.digest()
+
+
+def hashed(ids: Sequence[object], salt: bytes) -> NDArray[np.uint64]:
+    """Eight bytes for each name. Whoever guesses a name can see whether it is there; a list of
+    hashes made beforehand, or of another predictor, tells nothing."""
+    return _digests((str(one).encode() for one in ids), salt)
+
+
+def fingerprints(graph: Data, names: NDArray[np.uint64], salt: bytes) -> NDArray[np.uint64]:
+    """For every node eight bytes that change with its features, its gaps or its neighbours."""
+    x = sparse.csr_array(feature_matrix(graph)).tocoo()
+    bits = x.data.astype(np.float32).view(np.uint32).astype(np.uint64)
+    row, column = x.row, x.col
+    if "missing" in graph:
+        gaps = graph.missing.numpy()
+        row, column = np.concatenate([row, gaps[0]]), np.concatenate([column, gaps[1]])
+        bits = np.concatenate([bits, np.full(gaps.shape[1], _GAP) << np.uint64(32)])
+    place = splitmix(np.arange(1, x.shape[1] + 1, dtype=np.uint64))
+    parts = np.zeros((len(names), 3), dtype=np.uint64)
     source, target = graph.edge_index.numpy()
-    around = np.zeros(len(names), dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        np.add.at(around, target, names[source] * np.uint64(0x9E3779B97F4A7C15))
-        return np.asarray(own ^ (around * np.uint64(3)) ^ names)
+    np.add.at(parts[:, 0], row, splitmix(bits ^ place[column]))
+    np.add.at(parts[:, 1], target, splitmix(names[source]))
+    parts[:, 2] = names
+    return _digests((node.tobytes() for node in parts), salt)
 
 
-def touched(graph: Data, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def touched(
+    source: NDArray[np.int64], target: NDArray[np.int64], changed: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     """The nodes whose outputs may differ because these have changed."""
-    source, target = graph.edge_index.numpy()
     reached = changed.copy()
     for _ in range(HOPS):
         reached[target[reached[source]]] = True
     return reached
+
+
+def _digests(texts: Iterable[bytes], salt: bytes) -> NDArray[np.uint64]:
+    made = (hashlib.blake2b(text, digest_size=8, key=salt).digest() for text in texts)
+    return np.frombuffer(b"".join(made), dtype="<u8").astype(np.uint64)

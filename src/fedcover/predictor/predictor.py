@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedcover.federation import Client, Plan
 from fedcover.federation.forward import forward
 from fedcover.graphs.assemble import feature_matrix, with_features
 from fedcover.graphs.check import check_graph
+from fedcover.graphs.datasets import load
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
 from fedcover.graphs.scaling import Scaling, scaled
 from fedcover.graphs.schema import Schema
@@ -26,7 +28,7 @@ from fedcover.models import Weights
 from fedcover.neighbors.augment import augment
 from fedcover.personal.mixture import TINY, mixed
 from fedcover.predictor.calibration import Calibration, Groups
-from fedcover.predictor.known import Known
+from fedcover.predictor.known import Known, located
 from fedcover.predictor.promise import PROMISES, promises
 from fedcover.predictor.seen import Seen, numbered
 
@@ -75,11 +77,32 @@ class Predictor:
     known: Known
     schema: Schema | None = None  # of the tables that it was trained with
     scaling: Scaling | None = None  # of their features
+    gaps: tuple[int, ...] = ()  # features that were missing at some node
+    group: str | None = None  # the column of groups
     card: Mapping[str, Any] = field(default_factory=dict)
+
+    def read(
+        self,
+        path: str | Path,
+        data: str | Path | None = None,
+        *,
+        missing: str | None = None,
+        group: str | None = None,
+    ) -> Data:
+        """Load a graph as the predictor's own was: the same columns, categories, numbers of labels
+        and column of groups, and gaps imputed if there were some; ``missing`` and ``group`` say
+        otherwise."""
+        return load(
+            path,
+            data,
+            missing=missing or ("impute" if self.gaps else "refuse"),
+            schema=self.schema if Path(path).is_dir() else None,
+            group=group or self.group,
+        )
 
     def predict(
         self,
-        graph: Data,
+        graph: Data | str | Path,
         alpha: float = 0.1,
         score: str | None = None,
         only: Sequence[str] | None = None,
@@ -87,8 +110,9 @@ class Predictor:
     ) -> pl.DataFrame:
         """One row a node: its set at level 1 − ``alpha``, and whether the level is promised for it.
 
-        ``only`` keeps nodes of these kinds (the keys of ``PROMISES``). ``score`` and ``quantile``
-        are among those of the run, by default its first.
+        ``graph`` may be a path or a name, as for :meth:`read`. ``only`` keeps nodes of these kinds
+        (the keys of ``PROMISES``). ``score`` and ``quantile`` are among those of the run, by
+        default its first.
         """
         score, rule = self.chosen("score", score), self.chosen("quantile", quantile)
         thresholds = self.thresholds(alpha, score, rule)
@@ -100,15 +124,14 @@ class Predictor:
         scores = conformal.score(score, probs, seen.u, self.raps)
         if not self.empty_sets:
             scores[np.arange(len(scores)), scores.argmin(axis=1)] = -np.inf
-        groups = self.calibrations[score].groups
-        member = self._member(graph, seen, groups)
-        sets = _sets(scores, thresholds, groups, member)
-        table = self._table(graph, seen, probs, sets).with_columns(
-            pl.Series("promise", promises(seen.kinds(), rule, thresholds, groups, member))
-        )
+        calibration, kinds = self.calibrations[score], seen.kinds()
+        member = self._member(graph, seen, calibration.groups)
+        sets = _sets(scores, thresholds, calibration.groups, member)
+        said = promises(kinds, seen.client, member, calibration, thresholds, rule)
+        table = self._table(graph, seen, probs, sets).with_columns(pl.Series("promise", said))
         return table if only is None else table.filter(pl.col("kind").is_in(list(only)))
 
-    def probs(self, graph: Data) -> NDArray[np.float64]:
+    def probs(self, graph: Data | str | Path) -> NDArray[np.float64]:
         """Every node's calibrated probabilities, nodes × ``labels``."""
         return self._probs(*self._look_at(graph))
 
@@ -141,10 +164,13 @@ class Predictor:
             return None
         return seen.client if groups.kind == "client" else numbered(graph, "group", groups.names)
 
-    def _look_at(self, graph: Data) -> tuple[Data, Seen]:
+    def _look_at(self, graph: Data | str | Path) -> tuple[Data, Seen]:
+        if isinstance(graph, str | Path):
+            graph = self.read(graph)
         graph = check_graph(graph, labelled=False)
         self._check(graph)
-        seen = Seen.of(graph, self.known, self.clients, self.given)
+        links = [(one.source, one.target) for one in self.generated if one is not None]
+        seen = Seen.of(graph, self.known, self.clients, self.given, links)
         if self.scaling is None:
             return graph, seen
         missing = graph.missing.numpy() if "missing" in graph else None
@@ -159,16 +185,28 @@ class Predictor:
                 f"{graph.name} has {graph.x.shape[1]} features; the predictor was trained with "
                 f"{self.features}."
             )
-        if "missing" in graph and self.scaling is None:
-            raise DataError(
-                f"{graph.name} has missing values; the predictor was trained without any, and has "
-                "nothing to put in their place."
-            )
+        if "missing" in graph:
+            self._check_gaps(graph)
         strange = [label for label in graph.label_names if label not in self.labels]
         if strange:
             raise DataError(
                 f"{graph.name} has the label {strange[0]!r}; the predictor knows "
                 f"{', '.join(self.labels)}."
+            )
+
+    def _check_gaps(self, graph: Data) -> None:
+        """Refuse a gap in a column of which the training nodes' mean is not known."""
+        known = np.zeros(self.features, dtype=bool)
+        if self.scaling is not None:
+            known = (self.scaling.mean != 0) | (self.scaling.scale != 1)
+            known[list(self.gaps)] = True
+        without = np.flatnonzero(~known[graph.missing.numpy()[1]])
+        if len(without):
+            row, column = graph.missing.numpy()[:, without[0]]
+            name = graph.feature_names[column] if "feature_names" in graph else column
+            raise DataError(
+                f"{graph.name}: node {graph.node_ids[row]} has no {name}; no training node was "
+                "without it, so that the predictor has nothing to put in its place."
             )
 
     def _logits(self, graph: Data, seen: Seen) -> NDArray[np.float32]:
@@ -208,9 +246,8 @@ class Predictor:
         generated = self.generated[number]
         if generated is None:
             return client
-        order = np.argsort(names)
-        at = np.minimum(np.searchsorted(names, generated.target, sorter=order), len(order) - 1)
-        local, still = order[at], names[order[at]] == generated.target
+        local = located(names, generated.target)
+        still = local >= 0
         links = np.stack([generated.source[still], local[still]])
         return augment(client, generated.features, links, generated.weight)
 

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError
 from fedcover.graphs.splits import Role
-from fedcover.predictor.known import Known, fingerprints, hashed, touched
+from fedcover.predictor.known import Known, fingerprints, hashed, located, touched
 
 _SEED = 0x0DD  # of the u of nodes that are new
 
@@ -28,23 +28,37 @@ class Seen:
     changed: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, graph: Data, known: Known, clients: Sequence[str], given: bool) -> Seen:
-        """With ``given``, clients are taken from the graph's own column, else as they were."""
-        names = hashed(graph.node_ids)
+    def of(
+        cls,
+        graph: Data,
+        known: Known,
+        clients: Sequence[str],
+        given: bool,
+        links: Sequence[tuple[NDArray[np.int64], NDArray[np.uint64]]] = (),
+    ) -> Seen:
+        """With ``given``, clients are taken from the graph's own column, else as they were.
+
+        ``links`` join generated neighbours, numbered at each client, to nodes by their names'
+        hashes: what changes at one such node reaches the others.
+        """
+        names = hashed(graph.node_ids, known.salt)
         place = known.places(names)
         new = place < 0
         client = np.where(new, -1, known.client[place])
-        moved = np.zeros_like(new)
+        differs = new | (fingerprints(graph, names, known.salt) != known.print[place])
+        source, target = graph.edge_index.numpy()
         if given:
             own = numbered(graph, "client", clients)
-            client, moved = own, client != own
+            moved = client != own
+            differs[target[moved[source]]] = True  # its neighbours, old and new, have other degrees
+            differs |= moved
+            client = own
         elif new.any():
             client = _joined(graph, client, len(clients))
         role = np.where(new, np.int8(-1), known.role[place])
         drawn = (names ^ np.uint64(_SEED)).astype(np.float64) / 2.0**64
         u = np.where(new, np.minimum(drawn, np.nextafter(1.0, 0.0)), known.u[place])
-        differs = new | moved | (fingerprints(graph, names) != known.print[place])
-        return cls(names, client, role, u, new, touched(graph, differs))
+        return cls(names, client, role, u, new, _reached(source, target, differs, names, links))
 
     def kinds(self) -> NDArray[np.object_]:
         """What each node is, as in ``PROMISES``."""
@@ -70,19 +84,48 @@ def numbered(graph: Data, column: str, names: Sequence[str]) -> NDArray[np.int64
     return np.asarray(numbers[graph[column].numpy()])
 
 
+def _reached(
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+    differs: NDArray[np.bool_],
+    names: NDArray[np.uint64],
+    links: Sequence[tuple[NDArray[np.int64], NDArray[np.uint64]]],
+) -> NDArray[np.bool_]:
+    """The nodes whose outputs may differ; generated neighbours are numbered after the nodes."""
+    sources, targets, count = [source], [target], len(names)
+    for generated, linked in links:
+        node = located(names, linked)
+        there = node >= 0
+        made, node = generated[there] + count, node[there]
+        sources += [made, node]
+        targets += [node, made]
+        # A neighbour that lost a node has changed itself.
+        lost = np.unique(generated[~there]) + count
+        count += int(generated.max(initial=-1)) + 1
+        differs = np.concatenate([differs, np.zeros(count - len(differs), dtype=bool)])
+        differs[lost] = True
+    reached = touched(np.concatenate(sources), np.concatenate(targets), differs)
+    return reached[: len(names)]
+
+
 def _joined(graph: Data, client: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
-    """New nodes go to the client that most of their neighbours are at; without any, to the first
-    with the fewest nodes."""
+    """New nodes go to the client that most of their neighbours are at, of several to the first;
+    without any, to the one with the fewest nodes."""
     client = client.copy()
     source, target = graph.edge_index.numpy()
     smallest = int(np.bincount(client[client >= 0], minlength=clients).argmin())
-    while (client < 0).any():
-        ask = (client[target] < 0) & (client[source] >= 0)
-        votes = np.zeros((len(client), clients), dtype=np.int64)
-        np.add.at(votes, (target[ask], client[source[ask]]), 1)
-        won = (client < 0) & votes.any(axis=1)
-        if not won.any():
-            client[client < 0] = smallest
+    asking = client[target] < 0
+    source, target = source[asking], target[asking]
+    while len(target):
+        heard = client[source] >= 0
+        if not heard.any():
             break
-        client[won] = votes[won].argmax(axis=1)
+        pair, votes = np.unique(target[heard] * clients + client[source[heard]], return_counts=True)
+        node, choice = np.divmod(pair, clients)
+        order = np.lexsort((choice, -votes, node))
+        first = order[np.unique(node[order], return_index=True)[1]]
+        client[node[first]] = choice[first]
+        still = client[target] < 0
+        source, target = source[still], target[still]
+    client[client < 0] = smallest
     return client

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -37,9 +37,21 @@ KINDS: dict[str, Callable[[pl.DataFrame], bytes]] = {
 
 
 def check_kind(path: Path) -> None:
-    """Refuse, before any work, a file whose ending says nothing."""
+    """Refuse, before any work, a file whose ending says nothing, or that is a folder."""
     if path.suffix not in KINDS:
         raise UsageError(f"{path} must end in one of {', '.join(KINDS)}.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; --out must name a file.")
+
+
+def check_labels(labels: Sequence[str], path: Path) -> None:
+    """Refuse, before any work, labels that could not be told apart in the file."""
+    wrong = [label for label in labels if BETWEEN.strip() in label]
+    if path.suffix == ".csv" and wrong:
+        raise UsageError(
+            f"the label {wrong[0]!r} has a semicolon, which stands between labels in a CSV file; "
+            f"write {path.stem}.parquet or {path.stem}.json."
+        )
 
 
 def write_sets(table: pl.DataFrame, path: Path) -> None:

@@ -1,0 +1,140 @@
+"""Whether the parts of a predictor that was read fit together: a file may come from anywhere."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcover.conformal import RULES, SCORES
+from fedcover.models.gnn import MODELS, operators
+from fedcover.predictor.calibration import Calibration
+from fedcover.predictor.known import SALT_BYTES
+from fedcover.predictor.predictor import Model, Predictor
+
+
+def check_predictor(predictor: Predictor) -> None:
+    """Raise a ValueError that says what does not fit."""
+    labels, clients = predictor.labels, predictor.clients
+    parts = 1 if predictor.whole else len(clients)
+    _must(len(labels) >= 2 and len(set(labels)) == len(labels), "labels must differ")
+    _must(len(clients) >= 1 and len(set(clients)) == len(clients), "clients must differ")
+    _must(_whole(predictor.features), "features must be a whole number")
+    _must(len(predictor.models) >= 1, "there must be a model")
+    for model in predictor.models:
+        _check_model(model, predictor.features, len(labels), parts)
+    _check_mixture(predictor)
+    _must(_positive(predictor.temperature), "the temperature must be positive")
+    _must(len(predictor.generated) == parts, "generated neighbours must be given for each client")
+    for one in predictor.generated:
+        if one is not None:
+            _must(one.features.shape[1] == predictor.features, "generated rows have another length")
+            _array(one.source, one.target.shape, "links", low=0, high=one.features.shape[0] - 1)
+    _must(bool(predictor.quantiles), "a quantile rule is missing")
+    _must(all(rule in RULES for rule in predictor.quantiles), "a quantile rule is unknown")
+    shares = predictor.shares
+    _must(shares is None or len(shares) == len(clients), "shares must be given for each client")
+    _must(bool(predictor.calibrations), "it has no score")
+    for name, calibration in predictor.calibrations.items():
+        _must(name in SCORES, f"the score {name!r} is unknown")
+        _check_calibration(calibration, len(labels), len(clients))
+    if predictor.raps is not None:
+        _must(all(map(math.isfinite, predictor.raps)), "RAPS's constants must be numbers")
+    _check_known(predictor)
+    _check_tables(predictor)
+
+
+def _check_model(model: Model, features: int, labels: int, parts: int) -> None:
+    plan = model.plan
+    _must(plan.model in MODELS, f"the model {plan.model!r} is unknown")
+    _must(_whole(plan.hidden) and plan.classes == labels, "the model's sizes do not fit")
+    _must(len(model.weights) == parts, "weights must be given for each client")
+    count = operators(plan.model)
+    shapes = (
+        (count * features, plan.hidden),
+        (plan.hidden,),
+        (count * plan.hidden, labels),
+        (labels,),
+    )
+    for weights in {id(one): one for one in model.weights}.values():
+        for tensor, shape in zip(weights.tensors(), shapes, strict=True):
+            _must(tensor.is_floating_point(), "weights must be floats")
+            _array(tensor.numpy(), shape, "weights")
+    _array(model.prior, (parts, labels), "the prior's values")
+    _must(_positive(model.temperature), "the temperature must be positive")
+
+
+def _check_mixture(predictor: Predictor) -> None:
+    mixture, models = predictor.mixture, len(predictor.models)
+    _must((mixture is not None) == ("mix" in predictor.method.split("+")), "the mixture is missing")
+    if mixture is not None:
+        shape = (len(predictor.clients), models)
+        _array(mixture, shape, "the mixture's weights", low=0.0, high=1.0)
+        _must(bool(np.allclose(mixture.sum(axis=1), 1.0)), "the mixture's weights must add up to 1")
+
+
+def _check_calibration(calibration: Calibration, labels: int, clients: int) -> None:
+    scores, groups = calibration.scores, calibration.groups
+    _must(scores.ndim == 1 and scores.dtype == np.float32, "scores must be float32")
+    rising = not np.isnan(scores).any() and bool((scores[1:] >= scores[:-1]).all())
+    _must(rising, "scores must rise")
+    _array(calibration.client, scores.shape, "scores' clients", low=0, high=clients - 1)
+    if groups is not None:
+        wanted = {"client": clients, "class": labels}.get(groups.kind, len(groups.names))
+        _must(groups.kind in ("client", "class", "group"), f"{groups.kind!r} is no kind of group")
+        _must(len(set(groups.names)) == len(groups.names) == wanted, "the groups do not fit")
+        _array(groups.member, scores.shape, "scores' groups", low=0, high=wanted - 1)
+
+
+def _check_known(predictor: Predictor) -> None:
+    known = predictor.known
+    shape = known.names.shape
+    _must(len(known.salt) == SALT_BYTES, "the salt has another length")
+    _must(len(shape) == 1 and shape[0] > 0, "it knows no node")
+    _must(known.names.dtype == known.print.dtype == np.uint64, "hashes must be of 64 bits")
+    _array(known.print, shape, "fingerprints")
+    _array(known.client, shape, "nodes' clients", low=0, high=len(predictor.clients) - 1)
+    _array(known.role, shape, "roles", low=-1, high=3)
+    _array(known.u, shape, "nodes' random numbers", low=0.0, high=1.0)
+
+
+def _check_tables(predictor: Predictor) -> None:
+    schema, scaling, features = predictor.schema, predictor.scaling, predictor.features
+    if schema is not None:
+        _must(schema.labels == predictor.labels, "labels are not those of its schema")
+        _must(len(schema.feature_names) == features, "features are not those of its schema")
+    if scaling is not None:
+        _must(len(scaling.mean) == features, "the scaling has another length")
+    _must(all(0 <= gap < features for gap in predictor.gaps), "a gap is in no feature")
+    _must(predictor.group is None or isinstance(predictor.group, str), "the group has no name")
+
+
+def _array(
+    values: NDArray[np.generic],
+    shape: tuple[int, ...],
+    what: str,
+    low: float | None = None,
+    high: float | None = None,
+) -> None:
+    """Of this shape, finite, and in the range; bounds that are whole are for whole numbers."""
+    _must(values.shape == shape, f"{what} have the shape {values.shape}, not {shape}")
+    if low is not None and high is not None and values.size:
+        _must(not isinstance(low, int) or values.dtype.kind in "iu", f"{what} must be integers")
+        least, most = values.min(), values.max()
+        _must(bool(least >= low and most <= high), f"{what} are out of range")
+    finite = values.dtype.kind in "iu" or bool(np.isfinite(values.astype(np.float64)).all())
+    _must(finite, f"{what} must be finite")
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and value > 0
+
+
+def _must(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
