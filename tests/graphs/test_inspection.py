@@ -60,6 +60,8 @@ def test_every_client_is_counted_as_by_hand(town):
     assert (south.name, south.nodes, south.edges, south.cut_edges) == ("south", 3, 1, 1)
     assert (north.cut_share, south.cut_share) == (1 / 4, 1 / 2)
     assert (north.homophily, south.homophily) == (pytest.approx(1 / 3), 1.0)
+    assert north.labels == {"a": 2, "b": 1, "c": 1}
+    assert south.labels == {"a": 1, "b": 2, "c": 0}
     # Labels: north a a b c, south b b a, all 3/7 3/7 1/7.
     apart = (abs(2 / 4 - 3 / 7) + abs(1 / 4 - 3 / 7) + abs(1 / 4 - 1 / 7)) / 2
     assert north.label_distance == pytest.approx(apart)

@@ -20,9 +20,12 @@ from fedcover.cli.options import (
 from fedcover.errors import DataError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Sequence
 
-    from fedcover.graphs.inspection import Inspection
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedcover.graphs.inspection import ClientFacts, Inspection
 
 EXAMPLES = examples(
     "fedcover inspect cora --clients 20 --alpha 0.05 --alpha 0.01",
@@ -30,6 +33,7 @@ EXAMPLES = examples(
     "fedcover inspect my-graph --clients 5 --json",
 )
 MOST_ROWS = 30  # clients in the table; --json has them all
+MOST_LABELS = 10  # in a table of their own; likewise
 SEED = 0  # of the partition and the split: a run's first
 
 
@@ -141,8 +145,25 @@ def _show(console: Console, found: Inspection) -> None:
             _decimal(client.homophily),
         )
     console.print(table)
+    if len(graph.labels) <= MOST_LABELS:
+        console.print(_labels(few, list(graph.labels)))
     for sentence in found.sentences():
         console.print(Text(sentence), soft_wrap=True)
+
+
+def _labels(clients: Sequence[ClientFacts], names: Sequence[str]) -> Table:
+    """The clients' nodes by label."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, title=Text("nodes by label"), title_justify="left")
+    table.add_column("client")
+    for name in names:
+        table.add_column(Text(name), justify="right")
+    for client in clients:
+        table.add_row(Text(client.name), *(f"{client.labels[name]:,}" for name in names))
+    return table
 
 
 def _decimal(value: float | None) -> str:

@@ -65,6 +65,7 @@ class ClientFacts:
     name: str
     nodes: int
     labelled: int
+    labels: dict[str, int]  # nodes by label
     calibration: int | None  # None where the nodes could not be split
     edges: int  # between its own nodes
     cut_edges: int  # to nodes of others, which nobody sees
@@ -235,6 +236,7 @@ def _clients(
                 name=partition.names[k],
                 nodes=int(nodes[k]),
                 labelled=int(labelled[k]),
+                labels=dict(zip(graph.label_names, table[k].tolist(), strict=True)),
                 calibration=None if calibration is None else int(calibration[k]),
                 edges=int(inner[k]),
                 cut_edges=int(cut[k]),
