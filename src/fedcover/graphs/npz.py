@@ -25,6 +25,7 @@ from fedcover.errors import DataError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.compressed import allowed, refuse_expansion
 from fedcover.graphs.labels import encode
+from fedcover.graphs.regular import check_regular
 
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
 _ODD = (
@@ -36,6 +37,7 @@ _ODD = (
 def read_npz(path: str | Path) -> Data:
     """Read and validate a graph file; an error names the file and the array."""
     path = Path(path)
+    check_regular(path)
     try:
         archive = np.load(path, allow_pickle=False)
     except FileNotFoundError:

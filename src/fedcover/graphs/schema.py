@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fedcover.errors import DataError
+from fedcover.graphs.regular import check_regular
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -135,6 +136,7 @@ def _spoken(kind: Kind) -> str:
 
 def read_schema(path: Path) -> Schema:
     """Read and check a schema file."""
+    check_regular(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -16,6 +16,7 @@ from fedcover.errors import DataError
 from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
 from fedcover.graphs.headers import meanings
 from fedcover.graphs.parquet import check_parquet
+from fedcover.graphs.regular import check_regular
 
 SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst", ".parquet")
 """What the names of tables end in."""
@@ -48,6 +49,7 @@ class Table:
         features: Collection[str] = (),
         words: Collection[str] | None = None,
     ) -> None:
+        check_regular(path)
         self.path = path
         self.is_csv = path.suffix != ".parquet"
         self._delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
