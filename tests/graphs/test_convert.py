@@ -156,3 +156,22 @@ def test_a_pyg_graph_may_have_unknown_labels() -> None:
     graph.y = torch.full((4,), -1)
     with pytest.raises(DataError, match="y has no label"):
         fedcover.graphs.check_graph(graph)
+
+
+@pytest.mark.parametrize(
+    ("y", "names", "expected", "found"),
+    [
+        ([1.0, 0.0, np.nan, 1.0], None, [1, 0, -1, 1], ["0", "1"]),
+        (np.array([1.0, -1.0, np.nan, 0.0], np.float32), ["a", "b"], [1, -1, -1, 0], ["a", "b"]),
+        (["b", "a", np.nan, "b"], None, [1, 0, -1, 1], ["a", "b"]),
+        (np.array(["b", np.nan, None, "a"], dtype=object), ["a", "b"], [1, -1, -1, 0], ["a", "b"]),
+        (np.array([5, None, np.float32("nan"), 7], dtype=object), None, [0, -1, -1, 1], ["5", "7"]),
+        (np.array([3, None, -1, 4], dtype=object), None, [0, -1, -1, 1], ["3", "4"]),
+        (["b", "a ", " ", "b "], None, [1, 0, -1, 1], ["a", "b"]),
+        ([0.5, 1.0, np.nan, 0.5], None, [0, 1, -1, 0], ["0.5", "1.0"]),
+    ],
+)
+def test_nan_and_blanks_are_no_label(y: object, names: object, expected: list, found: list) -> None:
+    graph = fedcover.from_scipy(matrix(), np.ones((4, 2)), y, label_names=names)
+    assert graph.y.tolist() == expected
+    assert graph.label_names == found

@@ -105,8 +105,8 @@ def from_scipy(
     """A graph from a square matrix (an entry that is not 0 is an edge), features and labels.
 
     ``x`` (n, features) is a numpy array or scipy matrix of finite numbers, taken as it is. ``y``
-    (n,) holds integers, numbered as they are if ``label_names`` names them and -1 for none, or
-    text (None or "": none). ``client`` (n,) are names or numbers, ``split`` (n,) the words train,
+    (n,) holds whole numbers, numbered as they are if ``label_names`` names them and -1 for none, or
+    text ("" for none); None and NaN always stand for none. ``client`` (n,) are names or numbers, ``split`` (n,) the words train,
     valid, calib, test, or the numbers of :class:`~fedcover.graphs.Role`.
     """
     matrix = _matrix("adjacency", adjacency)
@@ -114,7 +114,7 @@ def from_scipy(
     if matrix.shape[0] != matrix.shape[1]:
         raise DataError(f"adjacency has the shape {matrix.shape}; it must be square.")
     features = _matrix("x", x)
-    labels, names = _labels(np.asarray(y), label_names)
+    labels, names = _labels(_vector(y), label_names)
     for what, values in (("x", features.shape), ("y", labels.shape)):
         if values[0] != n:
             raise DataError(f"{what} has {values[0]} rows; the graph has {n} nodes.")
@@ -170,21 +170,50 @@ def _finite(x: sparse.csr_array | NDArray[Any]) -> sparse.csr_array | NDArray[np
     return result
 
 
+def _vector(values: Any) -> NDArray[Any]:
+    """An array whose text is text: numpy would spell a None or NaN between words as a word."""
+    array = np.asarray(values)
+    if array.dtype.kind == "U" and not isinstance(values, np.ndarray):
+        return np.asarray(values, dtype=object)
+    return array
+
+
+def _is_none(value: Any) -> bool:
+    """Whether a value says that there is none: None, NaN, or what pandas has for these."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _whole(value: Any) -> bool:
+    if isinstance(value, float | np.floating):
+        return float(value).is_integer()
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def _labels(
     y: NDArray[Any], names: Sequence[str] | None
 ) -> tuple[NDArray[np.int64], Sequence[str]]:
     """Numbers and names; without names, integers count as they are spelt."""
     if y.ndim != 1:
         raise DataError(f"y has the shape {y.shape}; it must be (nodes,).")
+    if y.dtype.kind in "fO":
+        values = [None if _is_none(value) else value for value in y.tolist()]
+        if all(value is None or (_whole(value) and abs(value) < 2**63) for value in values):
+            y = np.array([NO_LABEL if v is None else int(v) for v in values], dtype=np.int64)
     if y.dtype.kind in "iu":
         if names is not None:
             return y.astype(np.int64), names
         known = y >= 0
         codes, found = encode(y[known])
     else:
-        spelt = pl.Series([None if v is None else str(v) for v in y.tolist()], dtype=pl.String)
+        spelt = pl.Series(
+            [None if _is_none(value) else str(value).strip() for value in y.tolist()],
+            dtype=pl.String,
+        )
         known = (spelt.is_not_null() & (spelt != "").fill_null(False)).to_numpy()
         wanted = spelt.filter(pl.Series(known))
+        names = None if names is None else [str(name).strip() for name in names]
         if names is not None and not wanted.is_in(list(names)).all():
             other = wanted.filter(~wanted.is_in(list(names)))[0]
             raise DataError(f"y has {other!r}, which is not among label_names.")

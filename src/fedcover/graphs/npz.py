@@ -1,8 +1,8 @@
 """Graphs in one ``.npz``, in the layout of the gnn-benchmark files (Shchur et al., 2018).
 
 Arrays: ``adj_data/indices/indptr/shape`` (CSR; only where entries stand matters),
-``attr_data/indices/indptr/shape`` or a dense ``attr_matrix``, ``labels`` (n,), and optionally
-``class_names`` (C,) and ``node_names`` (n,). Nothing pickled is ever loaded: the two optional
+``attr_data/indices/indptr/shape`` or a dense ``attr_matrix``, ``labels`` (n,; -1 or empty text:
+none), and optionally ``class_names`` (C,) and ``node_names`` (n,). Nothing pickled is ever loaded: the two optional
 arrays are left aside if they are stored as objects (labels then go by their numbers), a needed
 one stored so is an error.
 """
@@ -24,7 +24,7 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.compressed import allowed, refuse_expansion
-from fedcover.graphs.labels import encode
+from fedcover.graphs.labels import NO_LABEL, encode
 from fedcover.graphs.regular import check_regular
 
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
@@ -90,8 +90,12 @@ class _Reader:
         if len(labels) != n:
             self.refuse("labels", f"has {len(labels)} entries, but the graph has {n} nodes")
         y, label_names = self.classes(labels)
-        if len(np.unique(y)) < 2:
-            self.refuse("labels", f"has the same value, {label_names[y[0]]!r}, for every node")
+        known = y[y != NO_LABEL]
+        if len(known) == 0:
+            self.refuse("labels", "has no label; -1 and empty text stand for none")
+        if known.min() == known.max():
+            every = "every node" if len(known) == n else "every node that has one (-1 is none)"
+            self.refuse("labels", f"has the same value, {label_names[known[0]]!r}, for {every}")
         return assemble(
             x,
             np.stack(adjacency.nonzero()),
@@ -120,16 +124,25 @@ class _Reader:
         return values
 
     def classes(self, labels: NDArray[Any]) -> tuple[NDArray[np.int64], list[str]]:
-        """Class numbers and names; integer labels count through ``class_names`` if it is there."""
+        """Class numbers and names; integer labels count through ``class_names`` if it is there.
+
+        A node of which -1 stands there, or text without a letter, has no label.
+        """
         names = self.optional("class_names")
+        if labels.dtype.kind == "U":
+            labels = np.char.strip(labels)
+        known = labels != ("" if labels.dtype.kind == "U" else NO_LABEL)
+        y = np.full(len(labels), NO_LABEL, dtype=np.int64)
         if names is None or labels.dtype.kind not in "iu":
-            return encode(labels)
-        wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
+            y[known], found = encode(labels[known])
+            return y, found
+        wrong = np.flatnonzero(known & ((labels < 0) | (labels >= len(names))))
         if len(wrong):
             self.refuse(
                 "labels", f"is {labels[wrong[0]]} at [{wrong[0]}], but class_names has {len(names)}"
             )
-        return labels.astype(np.int64), [str(name) for name in names]
+        y[known] = labels[known]
+        return y, [str(name) for name in names]
 
     def node_ids(self, n: int) -> list[str] | NDArray[np.integer]:
         """The names, which stay numbers if they are; without names the positions."""

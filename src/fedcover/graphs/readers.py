@@ -4,8 +4,8 @@ Both are CSV or TSV, plain or compressed, or Parquet (:mod:`fedcover.graphs.tabl
 ``id`` and ``label``; optionally ``client`` and ``split`` (train, valid, calib, test); every other
 column is a feature, of numbers or of words. ``edges``: ``source`` and ``target``, which are ids;
 other columns are not used, directions and repetitions do not matter, and no row at all means a
-graph without edges. Ids, labels and clients are strings or integers, compared as strings. A node
-without a label stays in the graph, and out of every role.
+graph without edges. Ids, labels and clients are strings or integers, compared as strings without
+the blanks around them. A node without a label stays in the graph, and out of every role.
 """
 
 from collections.abc import Sequence

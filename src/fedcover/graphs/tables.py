@@ -82,13 +82,17 @@ class Table:
         return str(self.path)
 
     def text(self, column: str, empty: bool = False) -> pl.Series:
-        """A column of names: strings or integers; none of them empty, unless it may be (null)."""
+        """A column of names: strings or integers, without blanks around them.
+
+        None of them is empty, unless it may be (null).
+        """
         values = self.frame[column]
         if values.dtype == pl.Null and empty:
             return values.cast(pl.String)
         if not (values.dtype.is_integer() or values.dtype in _NAME_TYPES):
             self.refuse(f"has the type {values.dtype}, not text or integers", column=column)
-        values = values.cast(pl.String)
+        text = values.cast(pl.String)
+        values = text if values.dtype.is_integer() else text.str.strip_chars()
         missing = values.is_null() | (values == "")
         if not empty:
             self.refuse_where(missing, column, "is empty")
