@@ -141,7 +141,7 @@ BAD = {
     ),
     "names repeated": (
         {"node_names": np.array([1, 2, 3, 1])},
-        "node_names has the same name twice",
+        "node_names has '1' twice",
     ),
 }
 
@@ -244,4 +244,15 @@ def test_a_label_of_minus_one_or_empty_text_is_none(tmp_path):
     ):
         with pytest.raises(DataError) as caught:
             read_npz(save(tmp_path, labels=np.array(wrong)))
+        assert str(caught.value).endswith(sentence)
+
+
+def test_repeated_names_are_refused(tmp_path):
+    for changes, sentence in (
+        ({"class_names": np.array(["cat", "cat"])}, "array class_names has 'cat' twice."),
+        ({"node_names": np.array([3, 1, 2, 3])}, "array node_names has '3' twice."),
+        ({"node_names": np.array(list("abca"))}, "array node_names has 'a' twice."),
+    ):
+        with pytest.raises(DataError) as caught:
+            read_npz(save(tmp_path, **changes))
         assert str(caught.value).endswith(sentence)

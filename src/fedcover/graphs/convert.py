@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.check import check_graph
-from fedcover.graphs.labels import NO_LABEL, encode
+from fedcover.graphs.labels import NO_LABEL, encode, repeated
 from fedcover.graphs.readers import ENDS, NODE_COLUMNS, graph_of
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.splits import Role
@@ -217,6 +217,8 @@ def _labels(
         if names is not None and not wanted.is_in(list(names)).all():
             other = wanted.filter(~wanted.is_in(list(names)))[0]
             raise DataError(f"y has {other!r}, which is not among label_names.")
+        if names is not None and (twice := repeated(names)) is not None:
+            raise DataError(f"label_names has {twice!r} twice; every name must stand for one label.")
         codes, found = encode(wanted, names)
     result = np.full(len(y), NO_LABEL, dtype=np.int64)
     result[known] = codes

@@ -34,5 +34,22 @@ def encode(
     return _codes(text, names), names
 
 
+def repeated(names: Sequence[object] | NDArray[np.generic]) -> str | None:
+    """The first name that stands twice, compared as text; None if each stands once.
+
+    >>> repeated(["a", "b", "a"]), repeated([1, 2])
+    ('a', None)
+    """
+    if isinstance(names, np.ndarray) and names.dtype.kind in "iu":
+        return None if pl.Series(names).n_unique() == len(names) else repeated(names.tolist())
+    met: set[str] = set()
+    for name in names:
+        text = str(name)
+        if text in met:
+            return text
+        met.add(text)
+    return None
+
+
 def _codes(text: pl.Series, names: Sequence[str]) -> NDArray[np.int64]:
     return text.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)

@@ -24,7 +24,7 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.compressed import allowed, refuse_expansion
-from fedcover.graphs.labels import NO_LABEL, encode
+from fedcover.graphs.labels import NO_LABEL, encode, repeated
 from fedcover.graphs.regular import check_regular
 
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
@@ -141,6 +141,8 @@ class _Reader:
             self.refuse(
                 "labels", f"is {labels[wrong[0]]} at [{wrong[0]}], but class_names has {len(names)}"
             )
+        if (twice := repeated(names)) is not None:
+            self.refuse("class_names", f"has {twice!r} twice")
         y[known] = labels[known]
         return y, [str(name) for name in names]
 
@@ -151,8 +153,8 @@ class _Reader:
             return np.arange(n)
         if len(names) != n:
             self.refuse("node_names", f"has {len(names)} entries, but the graph has {n} nodes")
-        if len(np.unique(names)) != n:
-            self.refuse("node_names", "has the same name twice")
+        if (twice := repeated(names)) is not None:
+            self.refuse("node_names", f"has {twice!r} twice")
         return names.astype(np.int64) if names.dtype.kind in "iu" else names.tolist()
 
     def matrix(self, prefix: str) -> sparse.csr_array:
