@@ -106,8 +106,9 @@ def from_scipy(
 
     ``x`` (n, features) is a numpy array or scipy matrix of finite numbers, taken as it is. ``y``
     (n,) holds whole numbers, numbered as they are if ``label_names`` names them and -1 for none, or
-    text ("" for none); None and NaN always stand for none. ``client`` (n,) are names or numbers, ``split`` (n,) the words train,
-    valid, calib, test, or the numbers of :class:`~fedcover.graphs.Role`.
+    text ("" for none); None and NaN always stand for none. ``client`` (n,) are names or numbers,
+    ``split`` (n,) the words train, valid, calib, test, or the numbers of
+    :class:`~fedcover.graphs.Role`.
     """
     matrix = _matrix("adjacency", adjacency)
     n = matrix.shape[0]
@@ -218,7 +219,7 @@ def _labels(
             other = wanted.filter(~wanted.is_in(list(names)))[0]
             raise DataError(f"y has {other!r}, which is not among label_names.")
         if names is not None and (twice := repeated(names)) is not None:
-            raise DataError(f"label_names has {twice!r} twice; every name must stand for one label.")
+            raise DataError(f"label_names has {twice!r} twice; every label needs its own.")
         codes, found = encode(wanted, names)
     result = np.full(len(y), NO_LABEL, dtype=np.int64)
     result[known] = codes

@@ -2,9 +2,9 @@
 
 Arrays: ``adj_data/indices/indptr/shape`` (CSR; only where entries stand matters),
 ``attr_data/indices/indptr/shape`` or a dense ``attr_matrix``, ``labels`` (n,; -1 or empty text:
-none), and optionally ``class_names`` (C,) and ``node_names`` (n,). Nothing pickled is ever loaded: the two optional
-arrays are left aside if they are stored as objects (labels then go by their numbers), a needed
-one stored so is an error.
+none), and optionally ``class_names`` (C,) and ``node_names`` (n,). Nothing pickled is ever loaded:
+the two optional arrays are left aside if they are stored as objects (labels then go by their
+numbers), a needed one stored so is an error.
 """
 
 import math

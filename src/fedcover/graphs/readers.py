@@ -52,7 +52,7 @@ def read_folder(
     """
     path = Path(path)
     nodes = _nodes(path, schema, group)
-    edges = Table(_file(path, "edges"), ENDS, needed=ENDS)
+    edges = Table(_file(path, "edges"), ENDS, needed=ENDS, others=False)
     name = path.resolve().name
     return graph_of(nodes, edges, name=name, schema=schema, missing=missing, group=group)
 

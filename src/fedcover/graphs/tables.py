@@ -37,6 +37,7 @@ class Table:
     Columns that mean one of ``wanted`` (see :mod:`fedcover.graphs.headers`) go by that name, others
     by their own. CSV knows no types: wanted columns are read as strings, and so are the ones that
     hold words, which are those of ``words``, or found by looking (None); the rest as float32.
+    Without ``others``, only wanted columns of Parquet are read.
     Errors name the file and the line (CSV, counted from 1 with the header) or the row (Parquet,
     counted from 1), and the column as the file spells it.
     """
@@ -48,6 +49,7 @@ class Table:
         needed: Iterable[str],
         features: Collection[str] = (),
         words: Collection[str] | None = None,
+        others: bool = True,
     ) -> None:
         check_regular(path)
         self.path = path
@@ -70,7 +72,13 @@ class Table:
                 self.refuse(f"has no column {column!r}; it has {', '.join(header)}")
         rest = [name for name in columns if name not in wanted]
         if not self.is_csv:
-            self.frame = self._read_parquet(columns)
+            self.frame = self._read_parquet(
+                {
+                    column: name
+                    for name, column in zip(header, columns, strict=True)
+                    if others or column in wanted
+                }
+            )
         elif not rest:
             self.frame = self._strings(columns)
         else:
@@ -144,20 +152,29 @@ class Table:
             scan = pl.scan_parquet(self.path, glob=False)
             header = list(scan.collect_schema())
             rows = scan.select(pl.len()).collect().item()
-            size = self.path.stat().st_size
+        except DataError:
+            raise
         except _NOT_PARQUET:
             self.refuse("is not a readable Parquet file")
-        if rows * max(len(header), 1) * _CELL > allowed(size):
-            raise refuse_expansion(self.path, size)
+        self._check_bytes(rows * max(len(header), 1) * _CELL)
         return header
 
-    def _read_parquet(self, columns: list[str]) -> pl.DataFrame:
+    def _check_bytes(self, count: int) -> None:
+        size = self.path.stat().st_size
+        if count > allowed(size):
+            raise refuse_expansion(self.path, size)
+
+    def _read_parquet(self, columns: dict[str, str]) -> pl.DataFrame:
+        """The columns, given by what they mean and are called in the file."""
         try:
-            frame = pl.read_parquet(self.path, glob=False)
-            frame.columns = columns
-            return frame
+            frame = pl.read_parquet(self.path, glob=False, columns=list(columns.values()))
+            frame = frame.select(pl.col(name).alias(column) for column, name in columns.items())
+            longest = [_longest(values) for values in frame]
         except _UNREADABLE:
             self.refuse("is not a readable Parquet file")
+        # Here a word is held once, however often it stands there; its copies come with any change.
+        self._check_bytes(frame.height * sum(longest))
+        return frame
 
     def _read_csv(
         self, columns: list[str], rest: list[str], words: Collection[str] | None
@@ -294,6 +311,15 @@ class FrameTable(Table):
         if column is not None:
             place += f", attribute {column!r}"
         raise DataError(f"{place}: {what}." if place != self.source else f"{place} {what}.")
+
+
+def _longest(values: pl.Series) -> int:
+    """Bytes of the longest text in a column; 0 if it holds none."""
+    if values.dtype in (pl.Categorical, pl.Enum):
+        values = values.unique().cast(pl.String)
+    if values.dtype != pl.String:
+        return 0
+    return int(values.str.len_bytes().fill_null(0).to_numpy().max(initial=0))
 
 
 def find_table(folder: Path, stem: str) -> Path | None:
