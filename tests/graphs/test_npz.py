@@ -256,3 +256,14 @@ def test_repeated_names_are_refused(tmp_path):
         with pytest.raises(DataError) as caught:
             read_npz(save(tmp_path, **changes))
         assert str(caught.value).endswith(sentence)
+
+
+def test_features_are_not_more_than_the_file_can_speak_for(tmp_path):
+    assert read_npz(save(tmp_path, attr_shape=np.array([4, 2**20]))).x.shape == (4, 2**20)
+    path = save(tmp_path, attr_shape=np.array([4, 2**20 + 1]))
+    with pytest.raises(DataError) as caught:
+        read_npz(path)
+    assert str(caught.value) == (
+        f"{path}: array attr_shape says that there are 1,048,577 features, more than the 1,048,576 "
+        f"that a file of {path.stat().st_size:,} bytes may have."
+    )

@@ -32,6 +32,7 @@ _ODD = (
     *(NotImplementedError, RuntimeError, TypeError, IndexError, OverflowError, MemoryError),
     *(struct.error, SyntaxError, tokenize.TokenError),  # numpy parses headers as Python literals
 )
+_FEATURE = 64  # bytes that a model has for a feature, whether the file has a value for it or not
 
 
 def read_npz(path: str | Path) -> Data:
@@ -110,6 +111,14 @@ class _Reader:
             dense = self.array("attr_matrix", kinds="iufb", dimensions=2)
             return self.finite("attr_matrix", dense)
         matrix = self.matrix("attr")
+        size = self.path.stat().st_size
+        most = allowed(size) // _FEATURE
+        if matrix.shape[1] > most:
+            self.refuse(
+                "attr_shape",
+                f"says that there are {matrix.shape[1]:,} features, more than the {most:,} that a "
+                f"file of {size:,} bytes may have",
+            )
         parts = (self.finite("attr_data", matrix.data), matrix.indices, matrix.indptr)
         return sparse.csr_array(parts, shape=matrix.shape)
 
