@@ -99,6 +99,8 @@ def _edges(path: Path, nodes: int) -> NDArray[np.int64]:
     neighbours = _load(path)
     try:
         degree = [len(targets) for targets in neighbours.values()]
+        if sum(degree) > path.stat().st_size:  # nodes share their lists
+            raise ValueError
         source = np.repeat(np.fromiter(neighbours.keys(), dtype=np.int64), degree)
         target = np.concatenate([np.asarray(row, dtype=np.int64) for row in neighbours.values()])
         edges = np.stack([source, target])
