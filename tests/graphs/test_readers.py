@@ -376,3 +376,11 @@ def test_ids_that_differ_by_blanks_are_the_same(tmp_path):
         "nodes.csv, line 3, column 'id': the id 'u' has been used before"
     )
     assert "line 3, column 'id': is empty" in refusal(folder(tmp_path, nodes.replace("u ,", " ,")))
+
+
+def test_edges_without_a_row_may_be_without_a_type(tmp_path):
+    graph = read_folder(parquet(tmp_path, edges={"source": [], "target": []}))
+    assert graph.edge_index.shape == (2, 0)
+    nothing = pl.Series([None], dtype=pl.Null)
+    parquet(tmp_path, edges={"source": nothing, "target": nothing})
+    assert "edges.parquet, column 'source': has the type Null" in refusal(tmp_path)

@@ -95,7 +95,7 @@ class Table:
         None of them is empty, unless it may be (null).
         """
         values = self.frame[column]
-        if values.dtype == pl.Null and empty:
+        if values.dtype == pl.Null and (empty or values.is_empty()):
             return values.cast(pl.String)
         if not (values.dtype.is_integer() or values.dtype in _NAME_TYPES):
             self.refuse(f"has the type {values.dtype}, not text or integers", column=column)
