@@ -194,3 +194,9 @@ def test_a_name_stands_for_one_thing(columns, sentence):
     with pytest.raises(DataError) as caught:
         check_graph(plain(**columns))
     assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("wrong", [4, 258, -2])
+def test_a_split_is_not_cut_to_a_role(wrong):
+    with pytest.raises(DataError, match=f"split has {wrong} at position 2; it must be one of 0"):
+        check_graph(plain(split=torch.tensor([0, 2, wrong, 3])))

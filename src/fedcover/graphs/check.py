@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.labels import NO_LABEL, repeated
+from fedcover.graphs.splits import check_roles
 from fedcover.hashing import splitmix
 
 _MARKS = ("name", "label_names", "node_ids")
@@ -53,6 +54,7 @@ def check_graph(graph: Data, *, labelled: bool = True) -> Data:
         client, client_names = _numbered(graph, "client", "client_names", n)
     if "split" in graph:
         split = _integers(graph, "split", (n,))
+        check_roles(split)
     group, group_names = None, None
     if "group" in graph:
         group, group_names = _numbered(graph, "group", "group_names", n)

@@ -21,7 +21,7 @@ from fedcover.graphs.check import check_graph
 from fedcover.graphs.labels import NO_LABEL, encode, repeated
 from fedcover.graphs.readers import ENDS, NODE_COLUMNS, graph_of
 from fedcover.graphs.schema import Schema
-from fedcover.graphs.splits import Role
+from fedcover.graphs.splits import Role, check_roles
 from fedcover.graphs.tables import FrameTable
 
 if TYPE_CHECKING:
@@ -62,20 +62,23 @@ def from_networkx(
     special = {"label": label, "client": client, "split": split}
     if features is None:
         met = dict.fromkeys(key for found in attributes for key in found)
-        features = [str(key) for key in met if key not in special.values()]
+        features = [key for key in met if key not in special.values()]
     columns: dict[str, pl.Series] = {"id": pl.Series(ids, dtype=pl.String)}
     for meaning, attribute in special.items():
         if attribute is not None and (meaning != "label" or _occurs(attributes, attribute)):
             columns[meaning] = _column([found.get(attribute) for found in attributes])
     if "label" not in columns and schema is None:
         raise DataError(f"No node of the graph has the attribute {label!r}, which is its label.")
-    for attribute in features:
+    for key in features:
+        attribute = str(key)
         if attribute in NODE_COLUMNS:
             raise UsageError(
                 f"features has {attribute!r}, but {', '.join(NODE_COLUMNS)} are no features; name "
                 "it as client or split if it is that, or rename the attribute."
             )
-        columns[attribute] = _column([found.get(attribute) for found in attributes])
+        if attribute in columns:
+            raise UsageError(f"features has {attribute!r} twice; name each attribute differently.")
+        columns[attribute] = _column([found.get(key) for found in attributes])
     source = "The networkx graph"
     pairs = list(graph.edges())
     edges = {
@@ -149,7 +152,7 @@ def _column(values: list[Any]) -> pl.Series:
         return pl.Series(values, dtype=pl.Int64)
     if kinds <= {int, float, bool}:
         return pl.Series([None if v is None else float(v) for v in values], dtype=pl.Float64)
-    return pl.Series([None if v is None else str(v) for v in values], dtype=pl.String)
+    return pl.Series([None if _is_none(v) else str(v) for v in values], dtype=pl.String)
 
 
 def _matrix(what: str, value: Any) -> sparse.csr_array | NDArray[Any]:
@@ -227,10 +230,13 @@ def _labels(
 
 
 def _texts(what: str, values: Any, n: int) -> list[str]:
-    found = [str(value) for value in np.asarray(values).tolist()]
+    found = _vector(values).tolist()
     if len(found) != n:
         raise DataError(f"{what} has {len(found)} entries; the graph has {n} nodes.")
-    return found
+    for position, value in enumerate(found):
+        if _is_none(value) or str(value).strip() == "":
+            raise DataError(f"{what} has no value at position {position}; every node needs one.")
+    return [str(value).strip() for value in found]
 
 
 def _roles(split: Any, n: int) -> NDArray[np.int8]:
@@ -239,6 +245,7 @@ def _roles(split: Any, n: int) -> NDArray[np.int8]:
     if values.shape != (n,):
         raise DataError(f"split has the shape {values.shape}; it must be ({n},).")
     if values.dtype.kind in "iu":
+        check_roles(values)
         return values.astype(np.int8)
     numbers = {role.name.lower(): int(role) for role in Role} | {"": -1, "None": -1}
     for value in values.tolist():
