@@ -12,6 +12,7 @@ from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.labels import NO_LABEL, repeated
 from fedcover.graphs.splits import check_roles
+from fedcover.graphs.wording import shown
 from fedcover.hashing import splitmix
 
 _MARKS = ("name", "label_names", "node_ids")
@@ -161,7 +162,7 @@ def _numbered(
 def _refuse_repeated(key: str, names: Any) -> None:
     twice = repeated(names.numpy() if isinstance(names, torch.Tensor) else names)
     if twice is not None:
-        raise DataError(f"{key} has {twice!r} twice; every name must stand for one thing.")
+        raise DataError(f"{key} has {shown(twice)} twice; every name must stand for one thing.")
 
 
 def _edges(graph: Data, n: int) -> NDArray[np.int64]:

@@ -23,6 +23,7 @@ from fedcover.graphs.readers import ENDS, NODE_COLUMNS, graph_of
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.splits import Role, check_roles
 from fedcover.graphs.tables import FrameTable
+from fedcover.graphs.wording import shown
 
 if TYPE_CHECKING:
     import networkx
@@ -68,16 +69,20 @@ def from_networkx(
         if attribute is not None and (meaning != "label" or _occurs(attributes, attribute)):
             columns[meaning] = _column([found.get(attribute) for found in attributes])
     if "label" not in columns and schema is None:
-        raise DataError(f"No node of the graph has the attribute {label!r}, which is its label.")
+        raise DataError(
+            f"No node of the graph has the attribute {shown(label)}, which is its label."
+        )
     for key in features:
         attribute = str(key)
         if attribute in NODE_COLUMNS:
             raise UsageError(
-                f"features has {attribute!r}, but {', '.join(NODE_COLUMNS)} are no features; name "
-                "it as client or split if it is that, or rename the attribute."
+                f"features has {shown(attribute)}, but {', '.join(NODE_COLUMNS)} are no features; "
+                "name it as client or split if it is that, or rename the attribute."
             )
         if attribute in columns:
-            raise UsageError(f"features has {attribute!r} twice; name each attribute differently.")
+            raise UsageError(
+                f"features has {shown(attribute)} twice; name each attribute differently."
+            )
         columns[attribute] = _column([found.get(key) for found in attributes])
     source = "The networkx graph"
     pairs = list(graph.edges())
@@ -86,7 +91,7 @@ def from_networkx(
         for side, end in enumerate(ENDS)
     }
     return graph_of(
-        FrameTable(source, pl.DataFrame(columns), lambda row: f"node {ids[row]!r}"),
+        FrameTable(source, pl.DataFrame(columns), lambda row: f"node {shown(ids[row])}"),
         FrameTable(source, pl.DataFrame(edges), lambda row: f"edge {row + 1}"),
         name=name or str(graph.name or "graph"),
         schema=schema,
@@ -220,9 +225,9 @@ def _labels(
         names = None if names is None else [str(name).strip() for name in names]
         if names is not None and not wanted.is_in(list(names)).all():
             other = wanted.filter(~wanted.is_in(list(names)))[0]
-            raise DataError(f"y has {other!r}, which is not among label_names.")
+            raise DataError(f"y has {shown(other)}, which is not among label_names.")
         if names is not None and (twice := repeated(names)) is not None:
-            raise DataError(f"label_names has {twice!r} twice; every label needs its own.")
+            raise DataError(f"label_names has {shown(twice)} twice; every label needs its own.")
         codes, found = encode(wanted, names)
     result = np.full(len(y), NO_LABEL, dtype=np.int64)
     result[known] = codes
@@ -251,5 +256,5 @@ def _roles(split: Any, n: int) -> NDArray[np.int8]:
     for value in values.tolist():
         if str(value) not in numbers:
             known = ", ".join(role.name.lower() for role in Role)
-            raise DataError(f"split has {value!r}; it must be one of {known}.")
+            raise DataError(f"split has {shown(value)}; it must be one of {known}.")
     return np.array([numbers[str(value)] for value in values.tolist()], dtype=np.int8)

@@ -26,6 +26,7 @@ from fedcover.graphs.assemble import assemble
 from fedcover.graphs.compressed import allowed, refuse_expansion
 from fedcover.graphs.labels import NO_LABEL, encode, repeated
 from fedcover.graphs.regular import check_regular
+from fedcover.graphs.wording import shown
 
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
 _ODD = (
@@ -61,7 +62,9 @@ def _check_archive(path: Path, archive: NpzFile) -> None:
     members = archive.zip.infolist()
     for member in members:
         if any(mark in member.filename for mark in ("/", "\\", "..", "\0")):
-            raise DataError(f"{path} holds {member.filename!r}; arrays have names without a path.")
+            raise DataError(
+                f"{path} holds {shown(member.filename)}; arrays have names without a path."
+            )
     size = path.stat().st_size
     # No member is read beyond the size that is written here (zipfile keeps to it).
     if sum(member.file_size for member in members) > allowed(size):
@@ -96,7 +99,9 @@ class _Reader:
             self.refuse("labels", "has no label; -1 and empty text stand for none")
         if known.min() == known.max():
             every = "every node" if len(known) == n else "every node that has one (-1 is none)"
-            self.refuse("labels", f"has the same value, {label_names[known[0]]!r}, for {every}")
+            self.refuse(
+                "labels", f"has the same value, {shown(label_names[known[0]])}, for {every}"
+            )
         return assemble(
             x,
             np.stack(adjacency.nonzero()),
@@ -151,7 +156,7 @@ class _Reader:
                 "labels", f"is {labels[wrong[0]]} at [{wrong[0]}], but class_names has {len(names)}"
             )
         if (twice := repeated(names)) is not None:
-            self.refuse("class_names", f"has {twice!r} twice")
+            self.refuse("class_names", f"has {shown(twice)} twice")
         y[known] = labels[known]
         return y, [str(name) for name in names]
 
@@ -163,7 +168,7 @@ class _Reader:
         if len(names) != n:
             self.refuse("node_names", f"has {len(names)} entries, but the graph has {n} nodes")
         if (twice := repeated(names)) is not None:
-            self.refuse("node_names", f"has {twice!r} twice")
+            self.refuse("node_names", f"has {shown(twice)} twice")
         return names.astype(np.int64) if names.dtype.kind in "iu" else names.tolist()
 
     def matrix(self, prefix: str) -> sparse.csr_array:

@@ -17,6 +17,7 @@ from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
 from fedcover.graphs.headers import meanings
 from fedcover.graphs.parquet import check_parquet
 from fedcover.graphs.regular import check_regular
+from fedcover.graphs.wording import listed, shown
 
 SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst", ".parquet")
 """What the names of tables end in."""
@@ -69,7 +70,7 @@ class Table:
         for column in needed:
             if column not in self.spelt:
                 self._refuse_separator(header)
-                self.refuse(f"has no column {column!r}; it has {', '.join(header)}")
+                self.refuse(f"has no column {shown(column)}; it has {listed(header)}")
         rest = [name for name in columns if name not in wanted]
         if not self.is_csv:
             self.frame = self._read_parquet(
@@ -98,7 +99,9 @@ class Table:
         if values.dtype == pl.Null and (empty or values.is_empty()):
             return values.cast(pl.String)
         if not (values.dtype.is_integer() or values.dtype in _NAME_TYPES):
-            self.refuse(f"has the type {values.dtype}, not text or integers", column=column)
+            self.refuse(
+                f"has the type {listed([str(values.dtype)])}, not text or integers", column=column
+            )
         text = values.cast(pl.String)
         values = text if values.dtype.is_integer() else text.str.strip_chars()
         missing = values.is_null() | (values == "")
@@ -117,7 +120,7 @@ class Table:
         if row is not None:
             place += f", line {self._line(row)}" if self.is_csv else f", row {row + 1}"
         if column is not None:
-            place += f", column {self._spelt(column)!r}"
+            place += f", column {shown(self._spelt(column))}"
         what = " ".join(what.splitlines())  # a name in it may be of several lines
         raise DataError(f"{place}: {what}." if place != str(self.path) else f"{place} {what}.")
 
@@ -137,8 +140,8 @@ class Table:
                 spelt[column] = name.strip()
             elif column in wanted and spelt[column] != name.strip():
                 self.refuse(
-                    f"the columns {spelt[column]!r} and {name.strip()!r} both mean {column!r}; "
-                    "keep or rename one of them",
+                    f"the columns {shown(spelt[column])} and {shown(name.strip())} both mean "
+                    f"{shown(column)}; keep or rename one of them",
                     row=row,
                 )
             else:
@@ -309,7 +312,7 @@ class FrameTable(Table):
         if row is not None:
             place += f", {self._place(row)}"
         if column is not None:
-            place += f", attribute {column!r}"
+            place += f", attribute {shown(column)}"
         raise DataError(f"{place}: {what}." if place != self.source else f"{place} {what}.")
 
 
