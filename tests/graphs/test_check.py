@@ -176,3 +176,27 @@ def test_a_refusal_is_a_sentence_with_the_place(case):
 def test_a_name_is_not_a_graph():
     with pytest.raises(UsageError, match=r"graph is a str; it must be a PyG Data, as fedcover\."):
         check_graph("cora")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"label_names": ["a", "b", "a"]}, "label_names has 'a' twice;"),
+        ({"node_ids": ["p", "q", "r", "q"]}, "node_ids has 'q' twice;"),
+        ({"node_ids": np.array([4, 5, 6, 4])}, "node_ids has '4' twice;"),
+        ({"node_ids": torch.tensor([4, 5, 6, 6])}, "node_ids has '6' twice;"),
+        ({"node_ids": [1, 2, 3, "1"]}, "node_ids has '1' twice;"),
+        ({"client": torch.tensor([0, 1, 1, 0]), "client_names": ["k", "k"]}, "client_names has"),
+        ({"group": torch.tensor([0, 1, 1, 0]), "group_names": ["k", "k"]}, "group_names has 'k'"),
+    ],
+)
+def test_a_name_stands_for_one_thing(columns, sentence):
+    with pytest.raises(DataError) as caught:
+        check_graph(plain(**columns))
+    assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("wrong", [4, 258, -2])
+def test_a_split_is_not_cut_to_a_role(wrong):
+    with pytest.raises(DataError, match=f"split has {wrong} at position 2; it must be one of 0"):
+        check_graph(plain(split=torch.tensor([0, 2, wrong, 3])))

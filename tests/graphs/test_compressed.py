@@ -18,6 +18,7 @@ from fedcover.errors import DataError
 from fedcover.graphs import load
 from fedcover.graphs.compressed import ALWAYS_FREE, MAX_EXPANSION, MAX_UNPACKED, allowed, unpacked
 
+REAL_DECOMPRESSOR = zlib.decompressobj
 NODES = b"id,label,a,b\nu,x,1,0.5\nv,y,2,-1\nw,x,3,1e-3\n"
 EDGES = b"source,target\nu,v\nv,w\n"
 # What libzstd makes of the lines "source,target", "u,v", "v,w", "u,v", …: real blocks.
@@ -116,6 +117,43 @@ def test_a_parquet_bomb_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "nodes.parquet").stat().st_size < 10**6
     with pytest.raises(DataError, match=r"nodes\.parquet unpacks to more than"):
         load(tmp_path)
+
+
+class Counted:
+    """A decompressor that notes how many bytes it is handed."""
+
+    handed = 0
+
+    def __init__(self, *arguments: int) -> None:
+        self._real = REAL_DECOMPRESSOR(*arguments)
+
+    def decompress(self, content: bytes, *arguments: int) -> bytes:
+        Counted.handed += len(content)
+        return self._real.decompress(content, *arguments)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+
+def test_many_members_of_gzip_take_work_in_proportion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zlib, "decompressobj", Counted)
+    path, work = tmp_path / "edges.csv.gz", {}
+    for members in (2_000, 8_000):
+        path.write_bytes(gzip.compress(b"") * members + b"\0" * 10_000 + gzip.compress(EDGES))
+        Counted.handed = 0
+        assert unpacked(path) == EDGES
+        work[members] = Counted.handed
+    assert 0 < work[8_000] < 5 * work[2_000]
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=5), st.integers(0, 5000))
+def test_members_of_gzip_are_joined(tmp_path_factory, parts: list[bytes], zeros: int) -> None:
+    path = tmp_path_factory.mktemp("gz") / "t.gz"
+    long = [part * 3000 for part in parts]
+    path.write_bytes(b"".join(gzip.compress(part) + bytes(zeros) for part in long))
+    assert unpacked(path) == b"".join(long)
 
 
 @given(st.integers(0, 2**45))

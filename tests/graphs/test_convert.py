@@ -136,8 +136,17 @@ def test_scipy_with_sparse_features_and_numbered_labels() -> None:
         ({"y": [1, 1, 1, -1]}, "y has the same label"),
         ({"y": [0, 5, 1, 0], "label_names": ["a", "b"]}, "y has 5 at position 1"),
         ({"y": list("abca"), "label_names": ["a", "b"]}, "y has 'c', which is not among"),
+        ({"y": list("abca"), "label_names": list("abca")}, "label_names has 'a' twice"),
+        ({"label_names": ["a", "a"]}, "label_names has 'a' twice"),
+        ({"node_ids": list("abca")}, "node_ids has 'a' twice"),
         ({"split": ["train"] * 3}, "split has the shape (3,); it must be (4,)."),
         ({"split": ["dev"] * 4}, "split has 'dev'; it must be one of train, valid, calib, test."),
+        ({"split": [0, 258, 2, 3]}, "split has 258 at position 1; it must be one of 0 (train), 1"),
+        ({"split": [0, 2, 3, -2]}, "split has -2 at position 3; it must be one of 0 (train), 1 (v"),
+        ({"client": ["p", None, "q", "p"]}, "client has no value at position 1; every node needs"),
+        ({"client": ["p", "q", "q", np.nan]}, "client has no value at position 3"),
+        ({"client": ["p", "q", " ", "p"]}, "client has no value at position 2"),
+        ({"node_ids": ["p", None, "q", "r"]}, "node_ids has no value at position 1"),
         ({"client": ["p"]}, "client has 1 entries; the graph has 4 nodes."),
     ],
 )
@@ -156,3 +165,42 @@ def test_a_pyg_graph_may_have_unknown_labels() -> None:
     graph.y = torch.full((4,), -1)
     with pytest.raises(DataError, match="y has no label"):
         fedcover.graphs.check_graph(graph)
+
+
+@pytest.mark.parametrize(
+    ("y", "names", "expected", "found"),
+    [
+        ([1.0, 0.0, np.nan, 1.0], None, [1, 0, -1, 1], ["0", "1"]),
+        (np.array([1.0, -1.0, np.nan, 0.0], np.float32), ["a", "b"], [1, -1, -1, 0], ["a", "b"]),
+        (["b", "a", np.nan, "b"], None, [1, 0, -1, 1], ["a", "b"]),
+        (np.array(["b", np.nan, None, "a"], dtype=object), ["a", "b"], [1, -1, -1, 0], ["a", "b"]),
+        (np.array([5, None, np.float32("nan"), 7], dtype=object), None, [0, -1, -1, 1], ["5", "7"]),
+        (np.array([3, None, -1, 4], dtype=object), None, [0, -1, -1, 1], ["3", "4"]),
+        (["b", "a ", " ", "b "], None, [1, 0, -1, 1], ["a", "b"]),
+        ([0.5, 1.0, np.nan, 0.5], None, [0, 1, -1, 0], ["0.5", "1.0"]),
+    ],
+)
+def test_nan_and_blanks_are_no_label(y: object, names: object, expected: list, found: list) -> None:
+    graph = fedcover.from_scipy(matrix(), np.ones((4, 2)), y, label_names=names)
+    assert graph.y.tolist() == expected
+    assert graph.label_names == found
+
+
+def test_attributes_may_have_keys_that_are_no_text() -> None:
+    graph = networkx.path_graph(4)
+    for node in graph:
+        graph.nodes[node].update({"label": "ab"[node % 2], 7: node, ("x", 1): 2 * node})
+    found = fedcover.from_networkx(graph)
+    assert found.feature_names == ["7", "('x', 1)"]
+    assert found.x.tolist() == [[0, 0], [1, 2], [2, 4], [3, 6]]
+    assert fedcover.from_networkx(graph, features=[7]).x.tolist() == [[0], [1], [2], [3]]
+    graph.nodes[0]["7"] = 1
+    with pytest.raises(UsageError, match="features has '7' twice"):
+        fedcover.from_networkx(graph)
+
+
+def test_nan_among_words_of_a_networkx_graph_is_missing() -> None:
+    graph = networkx.path_graph(4)
+    for node, label in enumerate(["a", float("nan"), "b", "a"]):
+        graph.nodes[node].update(label=label, f=node)
+    assert fedcover.from_networkx(graph).y.tolist() == [0, -1, 1, 0]

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedcover.graphs.labels import encode
 
@@ -19,3 +21,14 @@ def test_encode(values, codes, names):
     assert found.tolist() == codes
     assert found_names == names
     assert found.dtype == np.int64
+
+
+def test_integers_of_any_length_are_ordered_by_size():
+    long = "9" * 5000
+    _, names = encode([long, "1" + "0" * 5000, "7", "-" + long, "-8", "007", "-0", "0"])
+    assert names == ["-" + long, "-8", "-0", "0", "007", "7", long, "1" + "0" * 5000]
+
+
+@given(st.sets(st.integers(-(10**30), 10**30).map(str), min_size=1))
+def test_integers_are_ordered_as_python_orders_them(values):
+    assert encode(sorted(values))[1] == sorted(values, key=int)

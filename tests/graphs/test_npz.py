@@ -98,7 +98,7 @@ BAD = {
     "labels in a matrix": ({"labels": np.eye(4, dtype=int)}, "array labels has 2 dimensions"),
     "one label": ({"labels": np.zeros(4, int)}, "labels has the same value, 'cat', for every"),
     "label without name": ({"labels": np.array([0, 1, 2, 0])}, "labels is 2 at [2], but class_na"),
-    "negative label": ({"labels": np.array([0, -1, 1, 0])}, "labels is -1 at [1], but class_names"),
+    "negative label": ({"labels": np.array([0, -2, 1, 0])}, "labels is -2 at [1], but class_names"),
     "edge out of range": (
         {"adj_indices": np.array([1, 4, 0])},
         "array adj_indices is 4 at [1], but must lie in 0 … 3.",
@@ -141,7 +141,7 @@ BAD = {
     ),
     "names repeated": (
         {"node_names": np.array([1, 2, 3, 1])},
-        "node_names has the same name twice",
+        "node_names has '1' twice",
     ),
 }
 
@@ -226,3 +226,44 @@ def test_a_header_that_asks_for_more_than_there_is(tmp_path):
     assert huge != MEMBERS["labels.npy"]
     with pytest.raises(DataError, match="array labels has the shape"):
         read_npz(archive(tmp_path, MEMBERS | {"labels.npy": huge}))
+
+
+def test_a_label_of_minus_one_or_empty_text_is_none(tmp_path):
+    for names in (None, np.array(["cat", "dog"])):
+        graph = read_npz(save(tmp_path, labels=np.array([1, 0, -1, 1]), class_names=names))
+        assert graph.y.tolist() == [1, 0, -1, 1]
+        assert len(graph.label_names) == 2
+    labels = np.array(["dog", " ", "dog ", "cat"])
+    graph = read_npz(save(tmp_path, labels=labels, class_names=None))
+    assert graph.y.tolist() == [1, -1, 1, 0]
+    assert graph.label_names == ["cat", "dog"]
+    for wrong, sentence in (
+        ([-1, -1, -1, -1], "array labels has no label; -1 and empty text stand for none."),
+        ([1, -1, 1, 1], "the same value, 'dog', for every node that has one (-1 is none)."),
+        ([1, 0, -2, 1], "array labels is -2 at [2], but class_names has 2."),
+    ):
+        with pytest.raises(DataError) as caught:
+            read_npz(save(tmp_path, labels=np.array(wrong)))
+        assert str(caught.value).endswith(sentence)
+
+
+def test_repeated_names_are_refused(tmp_path):
+    for changes, sentence in (
+        ({"class_names": np.array(["cat", "cat"])}, "array class_names has 'cat' twice."),
+        ({"node_names": np.array([3, 1, 2, 3])}, "array node_names has '3' twice."),
+        ({"node_names": np.array(list("abca"))}, "array node_names has 'a' twice."),
+    ):
+        with pytest.raises(DataError) as caught:
+            read_npz(save(tmp_path, **changes))
+        assert str(caught.value).endswith(sentence)
+
+
+def test_features_are_not_more_than_the_file_can_speak_for(tmp_path):
+    assert read_npz(save(tmp_path, attr_shape=np.array([4, 2**20]))).x.shape == (4, 2**20)
+    path = save(tmp_path, attr_shape=np.array([4, 2**20 + 1]))
+    with pytest.raises(DataError) as caught:
+        read_npz(path)
+    assert str(caught.value) == (
+        f"{path}: array attr_shape says that there are 1,048,577 features, more than the 1,048,576 "
+        f"that a file of {path.stat().st_size:,} bytes may have."
+    )

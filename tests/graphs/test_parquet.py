@@ -101,3 +101,73 @@ def test_a_file_that_is_cut_off_has_no_footer(tmp_path: Path) -> None:
         (tmp_path / "t.parquet").write_bytes(io.BytesIO(whole).read(length))
         with pytest.raises(ValueError, match="no footer"):
             check_parquet(tmp_path / "t.parquet")
+
+
+BOMBS = {
+    # 20 row groups of one word of 8 MB, no one of which is too much
+    "row groups": (lambda: pl.Series(["x" * 2**23] * 20), {"row_group_size": 1}),
+    # Two words in a dictionary, which stand in 20,000 rows
+    "dictionary": (lambda: pl.Series(["x" * 30_000, "y" * 30_000] * 10_000), {}),
+    "categories": (
+        lambda: pl.Series(["x" * 30_000, "y" * 30_000] * 10_000, dtype=pl.Categorical),
+        {},
+    ),
+    "labels": (lambda: pl.Series(["x" * 30_000, "y" * 30_000] * 10_000).alias("label"), {}),
+}
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_long_words_that_repeat_are_refused_before_they_are_copied(
+    tmp_path: Path, case: str
+) -> None:
+    make, options = BOMBS[case]
+    words = make()
+    n = len(words)
+    frame = pl.DataFrame(
+        {"id": range(n), "label": ["a", "b"] * (n // 2), "f": [1.0] * n}
+    ).with_columns(words.alias(words.name or "w"))
+    path = tmp_path / "nodes.parquet"
+    frame.write_parquet(path, compression="zstd", statistics=False, **options)
+    assert path.stat().st_size < 200_000
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    with pytest.raises(DataError, match=r"nodes\.parquet unpacks to more than 67,108,864 bytes"):
+        read_folder(tmp_path)
+
+
+def test_columns_of_edges_that_are_not_used_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    real = pl.read_parquet
+
+    def watched(*arguments: object, **options: object) -> pl.DataFrame:
+        asked.append(options["columns"])
+        return real(*arguments, **options)  # type: ignore[arg-type]
+
+    (tmp_path / "nodes.csv").write_text("id,label,a\nu,x,1\nv,y,2\n")
+    edges = {"weight": [["any"]], "To": ["u"], "note": ["x" * 9], "src": ["v"]}
+    pl.DataFrame(edges).write_parquet(tmp_path / "edges.parquet")
+    monkeypatch.setattr(pl, "read_parquet", watched)
+    assert read_folder(tmp_path).edge_index.tolist() == [[0, 1], [1, 0]]
+    assert asked == [["To", "src"]]
+
+
+def test_columns_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pl.DataFrame({"a": range(9)}).write_parquet(path)
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[-8:-4], "little")
+    footer = _Thrift(whole[-8 - length : -8]).struct()
+    assert len(footer[4]) == 1
+    # What stands in the footer for a row group is not touched; its list is read twelve times over.
+    start = _Thrift.struct
+
+    def twelve(thrift: _Thrift, depth: int = 0) -> dict:
+        fields = start(thrift, depth)
+        return fields | {4: fields[4] * 12} if depth == 0 and 4 in fields else fields
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Thrift, "struct", twelve)
+        with pytest.raises(ValueError, match="columns share their bytes"):
+            check_parquet(path)
+    check_parquet(path)

@@ -83,3 +83,25 @@ def test_objects_in_arrays_and_arrays_without_their_bytes_are_refused() -> None:
     ):
         with pytest.raises(DataError, match="is not a readable Planetoid file"):
             read_pickled(content)
+
+
+def copies(spelt: bytes, copy: bytes, times: int) -> bytes:
+    """A list of a thing in the memo, and of what is made of it so many times."""
+    return b"\x80\x02](" + spelt + b"q\x00" + copy * times + b"e."
+
+
+def test_copies_are_counted() -> None:
+    numbers = b"](" + b"K\x01" * 1000 + b"e"
+    copy = b"c__builtin__\nlist\nh\x00\x85R"
+    assert read_pickled(copies(numbers, copy, 2)) == [[1] * 1000] * 3
+    with pytest.raises(DataError, match="it copies the same content repeatedly"):
+        read_pickled(copies(numbers, copy, 3))
+
+    raw = b"B" + (1000).to_bytes(4, "little") + bytes(1000)
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01M\xe8\x03\x85"
+        b"cnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R\x89h\x00tb"
+    )
+    assert len(read_pickled(copies(raw, array, 1))) == 2
+    with pytest.raises(DataError, match="it copies the same content repeatedly"):
+        read_pickled(copies(raw, array, 50))

@@ -121,3 +121,10 @@ def test_agrees_with_pyg(data_dir, title):
     assert torch.equal(ours.y, theirs.y)
     order = np.lexsort(theirs.edge_index.numpy()[::-1])
     assert torch.equal(ours.edge_index, theirs.edge_index[:, order])
+
+
+def test_lists_of_neighbours_that_are_shared_are_refused(small):
+    shared = [1] * 2000
+    dump(small / "ind.citeseer.graph", dict.fromkeys(range(5), shared))
+    with pytest.raises(DataError, match=r"graph does not hold lists of neighbours\."):
+        read_planetoid(small, "citeseer")

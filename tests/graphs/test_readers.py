@@ -133,7 +133,7 @@ def test_sparse_features_stay_sparse(tmp_path):
 
 names = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6
-)
+).filter(lambda name: name == name.strip())  # blanks around a name do not count
 
 
 @st.composite
@@ -280,7 +280,7 @@ BAD_CSV = {
         (NODES, EDGES + "w,nobody\n"),
         "edges.csv, line 4, column 'target': 'nobody' is not the id of a node.",
     ),
-    "edge from nobody": ((NODES, EDGES + " u,v\n"), "line 4, column 'source': ' u' is not the id"),
+    "edge from nobody": ((NODES, EDGES + " t,v\n"), "line 4, column 'source': 't' is not the id"),
     "edge half": ((NODES, EDGES + "u\n"), "edges.csv, line 4, column 'target': is empty."),
     "edge too long": ((NODES, EDGES + "u,v,w\n"), "edges.csv, line 4: has 3 fields, but the hea"),
     "split word": (
@@ -352,3 +352,35 @@ def test_unreadable_parquet(tmp_path):
 def test_csv_and_parquet_at_once(tmp_path):
     refused = refusal(folder(parquet(tmp_path)))
     assert refused == "has both nodes.csv and nodes.parquet; keep one of them."
+
+
+def test_blanks_around_names_do_not_count_and_blanks_alone_are_no_label(tmp_path):
+    nodes = (
+        "id,label,client,split,ward,a\nu,b,p ,train,k,1\n v, b ,p, calib,k ,2\n"
+        "w, ,q,test,k,3\nx,c,q,test ,l,4\n"
+    )
+    folder(tmp_path, nodes, "source,target\nu , v\nv,x\n")
+    graph = read_folder(tmp_path, group="ward")
+    assert graph.label_names == ["b", "c"]
+    assert graph.y.tolist() == [0, 0, -1, 1]
+    assert graph.client_names == ["p", "q"]
+    assert graph.split.tolist() == [0, 2, -1, 3]
+    assert graph.group_names == ["k", "l"]
+    assert graph.node_ids == ["u", "v", "w", "x"]
+    assert graph.edge_index.tolist() == [[0, 1, 1, 3], [1, 0, 3, 1]]
+
+
+def test_ids_that_differ_by_blanks_are_the_same(tmp_path):
+    nodes = NODES.replace("v,y", "u ,y")
+    assert refusal(folder(tmp_path, nodes)).startswith(
+        "nodes.csv, line 3, column 'id': the id 'u' has been used before"
+    )
+    assert "line 3, column 'id': is empty" in refusal(folder(tmp_path, nodes.replace("u ,", " ,")))
+
+
+def test_edges_without_a_row_may_be_without_a_type(tmp_path):
+    graph = read_folder(parquet(tmp_path, edges={"source": [], "target": []}))
+    assert graph.edge_index.shape == (2, 0)
+    nothing = pl.Series([None], dtype=pl.Null)
+    parquet(tmp_path, edges={"source": nothing, "target": nothing})
+    assert "edges.parquet, column 'source': has the type Null" in refusal(tmp_path)

@@ -22,6 +22,7 @@ import numpy as np
 
 from fedcover.errors import DataError, UsageError
 from fedcover.experiment.config import PRESETS, Config
+from fedcover.graphs.regular import check_regular
 
 _WORDS = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
 _EITHER = (("epsilon", "noise"),)  # of each pair at most one is set, so the later one wins
@@ -55,6 +56,7 @@ def configured(file: str | Path | None = None, preset: str | None = None, **opti
 def read_settings(path: str | Path) -> dict[str, Any]:
     """What a TOML file sets, tables as dictionaries; unknown names and wrong types are refused."""
     path = Path(path)
+    check_regular(path)
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

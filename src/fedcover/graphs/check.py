@@ -10,7 +10,9 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble, feature_matrix
-from fedcover.graphs.labels import NO_LABEL
+from fedcover.graphs.labels import NO_LABEL, repeated
+from fedcover.graphs.splits import check_roles
+from fedcover.graphs.wording import shown
 from fedcover.hashing import splitmix
 
 _MARKS = ("name", "label_names", "node_ids")
@@ -46,11 +48,14 @@ def check_graph(graph: Data, *, labelled: bool = True) -> Data:
     node_ids = _get(graph, "node_ids")
     if node_ids is not None and len(node_ids) != n:
         raise DataError(f"node_ids has {len(node_ids)} entries; the graph has {n} nodes.")
+    if node_ids is not None:
+        _refuse_repeated("node_ids", node_ids)
     client, client_names, split = None, None, None
     if "client" in graph:
         client, client_names = _numbered(graph, "client", "client_names", n)
     if "split" in graph:
         split = _integers(graph, "split", (n,))
+        check_roles(split)
     group, group_names = None, None
     if "group" in graph:
         group, group_names = _numbered(graph, "group", "group_names", n)
@@ -137,6 +142,8 @@ def _numbered(
     """Labels or clients (n,), numbered from 0, and their names: by default, the numbers."""
     values = _integers(graph, key, (n,))
     names: Sequence[str] | None = _get(graph, names_key)
+    if names is not None:
+        _refuse_repeated(names_key, names)
     # Without names, n nodes show at most n of them; a larger number is an id, not a count.
     limit = n if names is None else len(names)
     wrong = (values < least) | (values >= limit)
@@ -150,6 +157,12 @@ def _numbered(
     if names is None:
         names = [str(number) for number in range(int(values.max()) + 1)]
     return values, names
+
+
+def _refuse_repeated(key: str, names: Any) -> None:
+    twice = repeated(names.numpy() if isinstance(names, torch.Tensor) else names)
+    if twice is not None:
+        raise DataError(f"{key} has {shown(twice)} twice; every name must stand for one thing.")
 
 
 def _edges(graph: Data, n: int) -> NDArray[np.int64]:

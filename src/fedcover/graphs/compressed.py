@@ -21,6 +21,7 @@ MAX_UNPACKED = 8 * 2**30
 """Bytes that no file may unpack to."""
 
 _CHUNK = 2**20
+_PIECE = 2**12  # bytes of input at a time
 _GZIP = 16 + zlib.MAX_WBITS
 _ZSTD_FRAME = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK = 128 * 2**10  # no block of the format unpacks to more (RFC 8878, section 3.1.1.2.4)
@@ -51,24 +52,41 @@ def unpacked(path: Path) -> bytes:
 
 
 def _gunzip(path: Path, packed: bytes) -> bytes:
-    """All members of a gzip file, in chunks."""
-    limit, parts, total, rest = allowed(len(packed)), [], 0, packed
+    """All members of a gzip file, in chunks.
+
+    Input is handed over in pieces: what a piece holds beyond a member is copied back by zlib, which
+    with all that follows would take quadratic time for many small members.
+    """
+    limit, parts, total = allowed(len(packed)), [], 0
+    view, at = memoryview(packed), 0
     try:
-        while rest:
+        while at < len(packed):
             member = zlib.decompressobj(_GZIP)
             while not member.eof:
-                part = member.decompress(rest, _CHUNK)
-                if not part and not member.unconsumed_tail and not member.eof:
+                piece = view[at : at + _PIECE]
+                part = member.decompress(piece, _CHUNK)
+                left = len(member.unused_data) if member.eof else len(member.unconsumed_tail)
+                at += len(piece) - left
+                if not part and left == len(piece) and not member.eof:
                     raise DataError(f"{path} is cut off: its gzip stream does not end.")
                 total += len(part)
                 if total > limit:
                     raise refuse_expansion(path, len(packed))
                 parts.append(part)
-                rest = member.unconsumed_tail
-            rest = member.unused_data.lstrip(b"\0")  # tapes and some tools pad with zeros
+            at = _after_zeros(packed, at)
     except zlib.error as error:
         raise DataError(f"{path} is not a readable gzip file.") from error
     return b"".join(parts)
+
+
+def _after_zeros(packed: bytes, at: int) -> int:
+    """The place of the next byte that is not 0: tapes and some tools pad with zeros."""
+    while piece := packed[at : at + _PIECE]:
+        rest = piece.lstrip(b"\0")
+        at += len(piece) - len(rest)
+        if rest:
+            break
+    return at
 
 
 def _unzstd(path: Path, packed: bytes) -> bytes:

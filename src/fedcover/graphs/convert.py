@@ -18,11 +18,12 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.check import check_graph
-from fedcover.graphs.labels import NO_LABEL, encode
+from fedcover.graphs.labels import NO_LABEL, encode, repeated
 from fedcover.graphs.readers import ENDS, NODE_COLUMNS, graph_of
 from fedcover.graphs.schema import Schema
-from fedcover.graphs.splits import Role
+from fedcover.graphs.splits import Role, check_roles
 from fedcover.graphs.tables import FrameTable
+from fedcover.graphs.wording import shown
 
 if TYPE_CHECKING:
     import networkx
@@ -62,20 +63,27 @@ def from_networkx(
     special = {"label": label, "client": client, "split": split}
     if features is None:
         met = dict.fromkeys(key for found in attributes for key in found)
-        features = [str(key) for key in met if key not in special.values()]
+        features = [key for key in met if key not in special.values()]
     columns: dict[str, pl.Series] = {"id": pl.Series(ids, dtype=pl.String)}
     for meaning, attribute in special.items():
         if attribute is not None and (meaning != "label" or _occurs(attributes, attribute)):
             columns[meaning] = _column([found.get(attribute) for found in attributes])
     if "label" not in columns and schema is None:
-        raise DataError(f"No node of the graph has the attribute {label!r}, which is its label.")
-    for attribute in features:
+        raise DataError(
+            f"No node of the graph has the attribute {shown(label)}, which is its label."
+        )
+    for key in features:
+        attribute = str(key)
         if attribute in NODE_COLUMNS:
             raise UsageError(
-                f"features has {attribute!r}, but {', '.join(NODE_COLUMNS)} are no features; name "
-                "it as client or split if it is that, or rename the attribute."
+                f"features has {shown(attribute)}, but {', '.join(NODE_COLUMNS)} are no features; "
+                "name it as client or split if it is that, or rename the attribute."
             )
-        columns[attribute] = _column([found.get(attribute) for found in attributes])
+        if attribute in columns:
+            raise UsageError(
+                f"features has {shown(attribute)} twice; name each attribute differently."
+            )
+        columns[attribute] = _column([found.get(key) for found in attributes])
     source = "The networkx graph"
     pairs = list(graph.edges())
     edges = {
@@ -83,7 +91,7 @@ def from_networkx(
         for side, end in enumerate(ENDS)
     }
     return graph_of(
-        FrameTable(source, pl.DataFrame(columns), lambda row: f"node {ids[row]!r}"),
+        FrameTable(source, pl.DataFrame(columns), lambda row: f"node {shown(ids[row])}"),
         FrameTable(source, pl.DataFrame(edges), lambda row: f"edge {row + 1}"),
         name=name or str(graph.name or "graph"),
         schema=schema,
@@ -105,16 +113,17 @@ def from_scipy(
     """A graph from a square matrix (an entry that is not 0 is an edge), features and labels.
 
     ``x`` (n, features) is a numpy array or scipy matrix of finite numbers, taken as it is. ``y``
-    (n,) holds integers, numbered as they are if ``label_names`` names them and -1 for none, or
-    text (None or "": none). ``client`` (n,) are names or numbers, ``split`` (n,) the words train,
-    valid, calib, test, or the numbers of :class:`~fedcover.graphs.Role`.
+    (n,) holds whole numbers, numbered as they are if ``label_names`` names them and -1 for none, or
+    text ("" for none); None and NaN always stand for none. ``client`` (n,) are names or numbers,
+    ``split`` (n,) the words train, valid, calib, test, or the numbers of
+    :class:`~fedcover.graphs.Role`.
     """
     matrix = _matrix("adjacency", adjacency)
     n = matrix.shape[0]
     if matrix.shape[0] != matrix.shape[1]:
         raise DataError(f"adjacency has the shape {matrix.shape}; it must be square.")
     features = _matrix("x", x)
-    labels, names = _labels(np.asarray(y), label_names)
+    labels, names = _labels(_vector(y), label_names)
     for what, values in (("x", features.shape), ("y", labels.shape)):
         if values[0] != n:
             raise DataError(f"{what} has {values[0]} rows; the graph has {n} nodes.")
@@ -148,7 +157,7 @@ def _column(values: list[Any]) -> pl.Series:
         return pl.Series(values, dtype=pl.Int64)
     if kinds <= {int, float, bool}:
         return pl.Series([None if v is None else float(v) for v in values], dtype=pl.Float64)
-    return pl.Series([None if v is None else str(v) for v in values], dtype=pl.String)
+    return pl.Series([None if _is_none(v) else str(v) for v in values], dtype=pl.String)
 
 
 def _matrix(what: str, value: Any) -> sparse.csr_array | NDArray[Any]:
@@ -170,24 +179,55 @@ def _finite(x: sparse.csr_array | NDArray[Any]) -> sparse.csr_array | NDArray[np
     return result
 
 
+def _vector(values: Any) -> NDArray[Any]:
+    """An array whose text is text: numpy would spell a None or NaN between words as a word."""
+    array = np.asarray(values)
+    if array.dtype.kind == "U" and not isinstance(values, np.ndarray):
+        return np.asarray(values, dtype=object)
+    return array
+
+
+def _is_none(value: Any) -> bool:
+    """Whether a value says that there is none: None, NaN, or what pandas has for these."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _whole(value: Any) -> bool:
+    if isinstance(value, float | np.floating):
+        return float(value).is_integer()
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def _labels(
     y: NDArray[Any], names: Sequence[str] | None
 ) -> tuple[NDArray[np.int64], Sequence[str]]:
     """Numbers and names; without names, integers count as they are spelt."""
     if y.ndim != 1:
         raise DataError(f"y has the shape {y.shape}; it must be (nodes,).")
+    if y.dtype.kind in "fO":
+        values = [None if _is_none(value) else value for value in y.tolist()]
+        if all(value is None or (_whole(value) and abs(value) < 2**63) for value in values):
+            y = np.array([NO_LABEL if v is None else int(v) for v in values], dtype=np.int64)
     if y.dtype.kind in "iu":
         if names is not None:
             return y.astype(np.int64), names
         known = y >= 0
         codes, found = encode(y[known])
     else:
-        spelt = pl.Series([None if v is None else str(v) for v in y.tolist()], dtype=pl.String)
+        spelt = pl.Series(
+            [None if _is_none(value) else str(value).strip() for value in y.tolist()],
+            dtype=pl.String,
+        )
         known = (spelt.is_not_null() & (spelt != "").fill_null(False)).to_numpy()
         wanted = spelt.filter(pl.Series(known))
+        names = None if names is None else [str(name).strip() for name in names]
         if names is not None and not wanted.is_in(list(names)).all():
             other = wanted.filter(~wanted.is_in(list(names)))[0]
-            raise DataError(f"y has {other!r}, which is not among label_names.")
+            raise DataError(f"y has {shown(other)}, which is not among label_names.")
+        if names is not None and (twice := repeated(names)) is not None:
+            raise DataError(f"label_names has {shown(twice)} twice; every label needs its own.")
         codes, found = encode(wanted, names)
     result = np.full(len(y), NO_LABEL, dtype=np.int64)
     result[known] = codes
@@ -195,10 +235,13 @@ def _labels(
 
 
 def _texts(what: str, values: Any, n: int) -> list[str]:
-    found = [str(value) for value in np.asarray(values).tolist()]
+    found = _vector(values).tolist()
     if len(found) != n:
         raise DataError(f"{what} has {len(found)} entries; the graph has {n} nodes.")
-    return found
+    for position, value in enumerate(found):
+        if _is_none(value) or str(value).strip() == "":
+            raise DataError(f"{what} has no value at position {position}; every node needs one.")
+    return [str(value).strip() for value in found]
 
 
 def _roles(split: Any, n: int) -> NDArray[np.int8]:
@@ -207,10 +250,11 @@ def _roles(split: Any, n: int) -> NDArray[np.int8]:
     if values.shape != (n,):
         raise DataError(f"split has the shape {values.shape}; it must be ({n},).")
     if values.dtype.kind in "iu":
+        check_roles(values)
         return values.astype(np.int8)
     numbers = {role.name.lower(): int(role) for role in Role} | {"": -1, "None": -1}
     for value in values.tolist():
         if str(value) not in numbers:
             known = ", ".join(role.name.lower() for role in Role)
-            raise DataError(f"split has {value!r}; it must be one of {known}.")
+            raise DataError(f"split has {shown(value)}; it must be one of {known}.")
     return np.array([numbers[str(value)] for value in values.tolist()], dtype=np.int8)

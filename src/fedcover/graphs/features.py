@@ -16,6 +16,7 @@ from scipy import sparse
 from fedcover.errors import UsageError
 from fedcover.graphs.schema import Column, Kind, Schema
 from fedcover.graphs.tables import Table
+from fedcover.graphs.wording import listed, shown
 
 MAX_CATEGORIES = 100
 """A column of more different words looks like an identifier."""
@@ -114,7 +115,7 @@ def _numbers(
     if values.dtype == pl.Null:
         values = values.cast(pl.Float32)
     if not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
-        table.refuse(f"has the type {values.dtype}, not numbers", column=name)
+        table.refuse(f"has the type {listed([str(values.dtype)])}, not numbers", column=name)
     given = values.is_not_null()
     numbers = values.cast(pl.Float32, strict=False)
     lost = numbers.is_null() & given  # float32 cannot hold it
@@ -148,7 +149,7 @@ def _parsed(table: Table, name: str) -> pl.Series:
     )
     if booleans.null_count() > text.null_count():
         row = int(wrong.arg_max() or 0)
-        table.refuse(f"{text[row]!r} is not a number", row=row, column=name)
+        table.refuse(f"{shown(text[row])} is not a number", row=row, column=name)
     return booleans
 
 
@@ -159,7 +160,7 @@ def _categories(
     values = table.frame[name]
     if not (values.dtype in _WORDS or values.dtype.is_integer() or values.dtype == pl.Boolean):
         if values.dtype != pl.Null:
-            table.refuse(f"has the type {values.dtype}, not text", column=name)
+            table.refuse(f"has the type {listed([str(values.dtype)])}, not text", column=name)
         values = values.cast(pl.String)
     text = _stripped(values)
     if missing == "refuse":
@@ -180,7 +181,7 @@ def _categories(
         if not known.all():
             row = int((~known).arg_max() or 0)
             table.refuse(
-                f"{text[row]!r} is not among the agreed categories {', '.join(kinds)}",
+                f"{shown(text[row])} is not among the agreed categories {listed(kinds)}",
                 row=row,
                 column=name,
             )

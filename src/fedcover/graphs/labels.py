@@ -11,6 +11,7 @@ NO_LABEL = -1
 """The number of a label that is not known."""
 
 _INTEGER = re.compile(r"-?[0-9]+")
+_TURNED = str.maketrans("0123456789", "9876543210")  # of negative ones, the larger digit is less
 
 
 def encode(
@@ -30,8 +31,33 @@ def encode(
         return _codes(text, names), list(names)
     names = sorted(text.unique().to_list())
     if all(_INTEGER.fullmatch(name) for name in names):
-        names.sort(key=int)
+        names.sort(key=_size)
     return _codes(text, names), names
+
+
+def _size(integer: str) -> tuple[bool, int, str]:
+    """What orders spelt integers by size, however many digits they have (``int`` has a limit)."""
+    digits = integer.lstrip("-").lstrip("0")
+    if integer.startswith("-") and digits:
+        return False, -len(digits), digits.translate(_TURNED)
+    return True, len(digits), digits
+
+
+def repeated(names: Sequence[object] | NDArray[np.generic]) -> str | None:
+    """The first name that stands twice, compared as text; None if each stands once.
+
+    >>> repeated(["a", "b", "a"]), repeated([1, 2])
+    ('a', None)
+    """
+    if isinstance(names, np.ndarray) and names.dtype.kind in "iu":
+        return None if pl.Series(names).n_unique() == len(names) else repeated(names.tolist())
+    met: set[str] = set()
+    for name in names:
+        text = str(name)
+        if text in met:
+            return text
+        met.add(text)
+    return None
 
 
 def _codes(text: pl.Series, names: Sequence[str]) -> NDArray[np.int64]:

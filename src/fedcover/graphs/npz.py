@@ -1,10 +1,10 @@
 """Graphs in one ``.npz``, in the layout of the gnn-benchmark files (Shchur et al., 2018).
 
 Arrays: ``adj_data/indices/indptr/shape`` (CSR; only where entries stand matters),
-``attr_data/indices/indptr/shape`` or a dense ``attr_matrix``, ``labels`` (n,), and optionally
-``class_names`` (C,) and ``node_names`` (n,). Nothing pickled is ever loaded: the two optional
-arrays are left aside if they are stored as objects (labels then go by their numbers), a needed
-one stored so is an error.
+``attr_data/indices/indptr/shape`` or a dense ``attr_matrix``, ``labels`` (n,; -1 or empty text:
+none), and optionally ``class_names`` (C,) and ``node_names`` (n,). Nothing pickled is ever loaded:
+the two optional arrays are left aside if they are stored as objects (labels then go by their
+numbers), a needed one stored so is an error.
 """
 
 import math
@@ -24,18 +24,22 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.compressed import allowed, refuse_expansion
-from fedcover.graphs.labels import encode
+from fedcover.graphs.labels import NO_LABEL, encode, repeated
+from fedcover.graphs.regular import check_regular
+from fedcover.graphs.wording import shown
 
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
 _ODD = (
     *(NotImplementedError, RuntimeError, TypeError, IndexError, OverflowError, MemoryError),
     *(struct.error, SyntaxError, tokenize.TokenError),  # numpy parses headers as Python literals
 )
+_FEATURE = 64  # bytes that a model has for a feature, whether the file has a value for it or not
 
 
 def read_npz(path: str | Path) -> Data:
     """Read and validate a graph file; an error names the file and the array."""
     path = Path(path)
+    check_regular(path)
     try:
         archive = np.load(path, allow_pickle=False)
     except FileNotFoundError:
@@ -58,7 +62,9 @@ def _check_archive(path: Path, archive: NpzFile) -> None:
     members = archive.zip.infolist()
     for member in members:
         if any(mark in member.filename for mark in ("/", "\\", "..", "\0")):
-            raise DataError(f"{path} holds {member.filename!r}; arrays have names without a path.")
+            raise DataError(
+                f"{path} holds {shown(member.filename)}; arrays have names without a path."
+            )
     size = path.stat().st_size
     # No member is read beyond the size that is written here (zipfile keeps to it).
     if sum(member.file_size for member in members) > allowed(size):
@@ -88,8 +94,14 @@ class _Reader:
         if len(labels) != n:
             self.refuse("labels", f"has {len(labels)} entries, but the graph has {n} nodes")
         y, label_names = self.classes(labels)
-        if len(np.unique(y)) < 2:
-            self.refuse("labels", f"has the same value, {label_names[y[0]]!r}, for every node")
+        known = y[y != NO_LABEL]
+        if len(known) == 0:
+            self.refuse("labels", "has no label; -1 and empty text stand for none")
+        if known.min() == known.max():
+            every = "every node" if len(known) == n else "every node that has one (-1 is none)"
+            self.refuse(
+                "labels", f"has the same value, {shown(label_names[known[0]])}, for {every}"
+            )
         return assemble(
             x,
             np.stack(adjacency.nonzero()),
@@ -104,6 +116,14 @@ class _Reader:
             dense = self.array("attr_matrix", kinds="iufb", dimensions=2)
             return self.finite("attr_matrix", dense)
         matrix = self.matrix("attr")
+        size = self.path.stat().st_size
+        most = allowed(size) // _FEATURE
+        if matrix.shape[1] > most:
+            self.refuse(
+                "attr_shape",
+                f"says that there are {matrix.shape[1]:,} features, more than the {most:,} that a "
+                f"file of {size:,} bytes may have",
+            )
         parts = (self.finite("attr_data", matrix.data), matrix.indices, matrix.indptr)
         return sparse.csr_array(parts, shape=matrix.shape)
 
@@ -118,16 +138,27 @@ class _Reader:
         return values
 
     def classes(self, labels: NDArray[Any]) -> tuple[NDArray[np.int64], list[str]]:
-        """Class numbers and names; integer labels count through ``class_names`` if it is there."""
+        """Class numbers and names; integer labels count through ``class_names`` if it is there.
+
+        A node of which -1 stands there, or text without a letter, has no label.
+        """
         names = self.optional("class_names")
+        if labels.dtype.kind == "U":
+            labels = np.char.strip(labels)
+        known = labels != ("" if labels.dtype.kind == "U" else NO_LABEL)
+        y = np.full(len(labels), NO_LABEL, dtype=np.int64)
         if names is None or labels.dtype.kind not in "iu":
-            return encode(labels)
-        wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
+            y[known], found = encode(labels[known])
+            return y, found
+        wrong = np.flatnonzero(known & ((labels < 0) | (labels >= len(names))))
         if len(wrong):
             self.refuse(
                 "labels", f"is {labels[wrong[0]]} at [{wrong[0]}], but class_names has {len(names)}"
             )
-        return labels.astype(np.int64), [str(name) for name in names]
+        if (twice := repeated(names)) is not None:
+            self.refuse("class_names", f"has {shown(twice)} twice")
+        y[known] = labels[known]
+        return y, [str(name) for name in names]
 
     def node_ids(self, n: int) -> list[str] | NDArray[np.integer]:
         """The names, which stay numbers if they are; without names the positions."""
@@ -136,8 +167,8 @@ class _Reader:
             return np.arange(n)
         if len(names) != n:
             self.refuse("node_names", f"has {len(names)} entries, but the graph has {n} nodes")
-        if len(np.unique(names)) != n:
-            self.refuse("node_names", "has the same name twice")
+        if (twice := repeated(names)) is not None:
+            self.refuse("node_names", f"has {shown(twice)} twice")
         return names.astype(np.int64) if names.dtype.kind in "iu" else names.tolist()
 
     def matrix(self, prefix: str) -> sparse.csr_array:

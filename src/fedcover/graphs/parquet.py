@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedcover.graphs.compressed import allowed
+from fedcover.graphs.compressed import allowed, refuse_expansion
 
 _MAGIC = b"PAR1"
 _LARGEST_HEADER = 2**16  # bytes; statistics of a page hold two values
@@ -24,9 +24,13 @@ _PAGES = (5, 7, 8)  # of PageHeader: a data page, a dictionary, a data page of t
 
 
 def check_parquet(path: Path) -> None:
-    """Raise ``ValueError`` if a number in the footer or in a page's header cannot be right."""
+    """Raise ``ValueError`` if a number in the footer or in a page's header cannot be right.
+
+    A file whose pages together unpack to too much is refused with a sentence (``DataError``).
+    """
     size = path.stat().st_size
     limit = allowed(size)
+    packed = unpacked = 0
     with path.open("rb") as file:
         file.seek(max(size - 8, 0))
         length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
@@ -42,6 +46,9 @@ def check_parquet(path: Path) -> None:
                 end, values = at + chunk[_COMPRESSED], 0
                 if not 0 <= at <= end <= size:
                     raise ValueError("a column lies outside the file")
+                packed += end - at
+                if packed > size:
+                    raise ValueError("columns share their bytes")
                 while at < end and values < chunk[_VALUES]:
                     file.seek(at)
                     header = _Thrift(file.read(_LARGEST_HEADER))
@@ -50,6 +57,9 @@ def check_parquet(path: Path) -> None:
                     _bounded(page, limit)
                     values += _page_values(page, chunk[_VALUES])
                     at += header.at + page[_PACKED]
+                    unpacked += page[_UNPACKED]
+                    if unpacked > limit:
+                        raise refuse_expansion(path, size)
                 if at > end:
                     raise ValueError("a page lies outside its column")
 

@@ -2,7 +2,8 @@
 
 Python's unpickler calls whatever a file asks for. This one knows how lists, dictionaries, numpy's
 arrays and scipy's CSR matrices are spelt, and builds them from the bytes that are there; what it
-holds is therefore never more than a small multiple of the file.
+holds is therefore never more than a small multiple of the file: what is copied of a thing that a
+pickle names again and again is counted.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def read_pickled(content: bytes) -> Any:
 
     Raises :class:`DataError` with the rest of a sentence that begins with the file.
     """
-    machine = _Machine()
+    machine = _Machine(len(content))
     try:
         for opcode, argument, _ in pickletools.genops(io.BytesIO(content)):
             machine.step(opcode.name, argument)
@@ -75,8 +76,9 @@ def read_pickled(content: bytes) -> Any:
 class _Machine:
     """The stack and the memo of a pickle; every opcode that is not known is refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
         self.stack: list[Any] = []
+        self._left = size  # entries of lists and bytes of arrays that may still be copied
         self._memo: dict[int, Any] = {}
 
     def step(self, opcode: str, argument: Any) -> None:
@@ -116,12 +118,24 @@ class _Machine:
             stack.append(_named(*self._last(2)))
         elif opcode in ("REDUCE", "NEWOBJ"):
             name, arguments = self._last(2)
-            stack.append(_made(_as(_Name, name).what, _as(tuple, arguments)))
+            made = _made(_as(_Name, name).what, _as(tuple, arguments))
+            self._count(made)
+            stack.append(made)
         elif opcode == "BUILD":
             (state,) = self._last(1)
             _fill(stack[-1], state)
+            self._count(stack[-1])
         else:
             raise DataError(f"is refused as a Planetoid file: it has the opcode {opcode}")
+
+    def _count(self, made: Any) -> None:
+        """Refuse more copies than a file without repetitions could ask for."""
+        if isinstance(made, _Array) and made.values is not None:
+            self._left -= made.values.nbytes
+        elif isinstance(made, list):
+            self._left -= len(made)
+        if self._left < 0:
+            raise DataError("is refused as a Planetoid file: it copies the same content repeatedly")
 
     def _last(self, count: int) -> list[Any]:
         items = self.stack[-count:]

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.pickled import read_pickled
+from fedcover.graphs.regular import check_regular
 
 
 def read_planetoid(folder: str | Path, name: str) -> Data:
@@ -59,6 +60,7 @@ def read_planetoid(folder: str | Path, name: str) -> Data:
 
 
 def _load(path: Path) -> Any:
+    check_regular(path)
     try:
         return read_pickled(path.read_bytes())
     except FileNotFoundError:
@@ -97,6 +99,8 @@ def _edges(path: Path, nodes: int) -> NDArray[np.int64]:
     neighbours = _load(path)
     try:
         degree = [len(targets) for targets in neighbours.values()]
+        if sum(degree) > path.stat().st_size:  # nodes share their lists
+            raise ValueError
         source = np.repeat(np.fromiter(neighbours.keys(), dtype=np.int64), degree)
         target = np.concatenate([np.asarray(row, dtype=np.int64) for row in neighbours.values()])
         edges = np.stack([source, target])
@@ -108,6 +112,7 @@ def _edges(path: Path, nodes: int) -> NDArray[np.int64]:
 
 
 def _test_index(path: Path) -> NDArray[np.int64]:
+    check_regular(path)
     try:
         index = np.array(path.read_text(encoding="ascii").split(), dtype=np.int64)
     except FileNotFoundError:

@@ -4,8 +4,8 @@ Both are CSV or TSV, plain or compressed, or Parquet (:mod:`fedcover.graphs.tabl
 ``id`` and ``label``; optionally ``client`` and ``split`` (train, valid, calib, test); every other
 column is a feature, of numbers or of words. ``edges``: ``source`` and ``target``, which are ids;
 other columns are not used, directions and repetitions do not matter, and no row at all means a
-graph without edges. Ids, labels and clients are strings or integers, compared as strings. A node
-without a label stays in the graph, and out of every role.
+graph without edges. Ids, labels and clients are strings or integers, compared as strings without
+the blanks around them. A node without a label stays in the graph, and out of every role.
 """
 
 from collections.abc import Sequence
@@ -23,6 +23,7 @@ from fedcover.graphs.labels import NO_LABEL, encode
 from fedcover.graphs.schema import Column, Schema
 from fedcover.graphs.splits import NO_ROLE, Role
 from fedcover.graphs.tables import Table, find_table
+from fedcover.graphs.wording import shown
 
 NODE_COLUMNS = ("id", "label", "client", "split")
 """The columns of ``nodes`` that are not features."""
@@ -52,7 +53,7 @@ def read_folder(
     """
     path = Path(path)
     nodes = _nodes(path, schema, group)
-    edges = Table(_file(path, "edges"), ENDS, needed=ENDS)
+    edges = Table(_file(path, "edges"), ENDS, needed=ENDS, others=False)
     name = path.resolve().name
     return graph_of(nodes, edges, name=name, schema=schema, missing=missing, group=group)
 
@@ -168,7 +169,7 @@ def _labelled(
         other = ~labels.is_in(list(schema.labels)).fill_null(True)
         if other.any():
             row = int(other.arg_max() or 0)
-            what = f"{labels[row]!r} is not among the agreed labels"
+            what = f"{shown(labels[row])} is not among the agreed labels"
             nodes.refuse(what, row=row, column="label")
         y, names = encode(known, schema.labels)
         columns: Sequence[Column] = schema.features
@@ -177,7 +178,7 @@ def _labelled(
             nodes.refuse("is empty for every node", column="label")
         if known.n_unique() == 1:
             every = "every node" if len(known) == len(labels) else "every node that has one"
-            nodes.refuse(f"has the same value, {known[0]!r}, for {every}", column="label")
+            nodes.refuse(f"has the same value, {shown(known[0])}, for {every}", column="label")
         y, names = encode(known)
         columns = features.columns
     all_labels = np.full(len(labels), NO_LABEL, dtype=np.int64)
@@ -197,7 +198,7 @@ def _feature_columns(nodes: Table, group: str | None = None) -> list[str]:
 def _refuse_repeated(nodes: Table, ids: pl.Series) -> None:
     if ids.n_unique() < len(ids):
         row = int((~ids.is_first_distinct()).arg_max() or 0)
-        nodes.refuse(f"the id {ids[row]!r} has been used before", row=row, column="id")
+        nodes.refuse(f"the id {shown(ids[row])} has been used before", row=row, column="id")
 
 
 def _edges(table: Table, nodes: Table) -> NDArray[np.int64]:
@@ -214,7 +215,9 @@ def _edges(table: Table, nodes: Table) -> NDArray[np.int64]:
         end = asked.join(places, on="id", how="left", maintain_order="left")["at"]
         if end.has_nulls():
             row = int(end.is_null().arg_max() or 0)
-            table.refuse(f"{str(names[row])!r} is not the id of a node", row=row, column=column)
+            table.refuse(
+                f"{shown(str(names[row]))} is not the id of a node", row=row, column=column
+            )
         ends.append(end.to_numpy().astype(np.int64))
     return np.stack(ends)
 
@@ -229,7 +232,9 @@ def _split(nodes: Table, y: NDArray[np.int64]) -> NDArray[np.int8]:
     unknown = roles.is_null() & words.is_not_null()
     if unknown.any():
         row = int(unknown.arg_max() or 0)
-        nodes.refuse(f"{words[row]!r} is not one of {', '.join(known)}", row=row, column="split")
+        nodes.refuse(
+            f"{shown(words[row])} is not one of {', '.join(known)}", row=row, column="split"
+        )
     numbers = roles.to_physical().cast(pl.Int8).fill_null(NO_ROLE).to_numpy().copy()
     numbers[y == NO_LABEL] = NO_ROLE
     if labelled.any():

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fedcover.errors import DataError
+from fedcover.graphs.regular import check_regular
+from fedcover.graphs.wording import shown
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -80,14 +82,18 @@ class Schema:
         for name, mine in self.features:
             its = found[name]
             if (mine, its) == ("binary", "number"):
-                return f"column {name!r} has other values than 0 and 1, which are agreed"
+                return f"column {shown(name)} has other values than 0 and 1, which are agreed"
             if isinstance(mine, tuple) != isinstance(its, tuple):
-                return f"column {name!r} holds {_spoken(its)}, where {_spoken(mine)} are agreed"
+                return (
+                    f"column {shown(name)} holds {_spoken(its)}, where {_spoken(mine)} are agreed"
+                )
             if isinstance(mine, tuple) and (extra := [w for w in its if w not in mine]):
-                return f"column {name!r} has {extra[0]!r}, which is not an agreed category"
+                return (
+                    f"column {shown(name)} has {shown(extra[0])}, which is not an agreed category"
+                )
         for label in other.labels:
             if label not in self.labels:
-                return f"column 'label' has {label!r}, which is not among the agreed labels"
+                return f"column 'label' has {shown(label)}, which is not among the agreed labels"
         return ""
 
     def difference_of_names(self, names: Sequence[str]) -> str:
@@ -95,10 +101,10 @@ class Schema:
         features are taken in the order of the schema."""
         for place, mine in enumerate(self.names, 1):
             if mine not in names:
-                return f"column {mine!r} is missing, the agreed feature {place}"
+                return f"column {shown(mine)} is missing, the agreed feature {place}"
         for its in names:
             if its not in self.names:
-                return f"column {its!r} is one feature more than agreed"
+                return f"column {shown(its)} is one feature more than agreed"
         return ""
 
 
@@ -135,6 +141,7 @@ def _spoken(kind: Kind) -> str:
 
 def read_schema(path: Path) -> Schema:
     """Read and check a schema file."""
+    check_regular(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -155,17 +162,17 @@ def parse_schema(text: str, source: str) -> Schema:
     for name, kind in features:
         if kind not in TYPES and not (isinstance(kind, tuple) and kind):
             raise DataError(
-                f"{source}: feature {name!r} has the type {kind!r}; it must be one of "
+                f"{source}: feature {shown(name)} has the type {shown(kind)}; it must be one of "
                 f"{', '.join(TYPES)}, or a category with its words."
             )
         if isinstance(kind, tuple) and len(set(kind)) < len(kind):
-            raise DataError(f"{source}: feature {name!r} has the same category twice.")
+            raise DataError(f"{source}: feature {shown(name)} has the same category twice.")
     for what, names in (("feature", [name for name, _ in features]), ("label", labels)):
         if not all(isinstance(name, str) for name in names):
             raise DataError(f"{source}: every {what} must have a name.")
         if len(set(names)) < len(names):
             repeated = next(name for name in names if names.count(name) > 1)
-            raise DataError(f"{source} names the {what} {repeated!r} twice.")
+            raise DataError(f"{source} names the {what} {shown(repeated)} twice.")
     if not features or len(labels) < 2:
         raise DataError(f"{source} must have at least one feature and two labels.")
     schema = Schema(features, tuple(labels))
@@ -189,5 +196,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if isinstance(error, KeyError):
-        return f"it has no {error.args[0]!r}"
+        return f"it has no {shown(error.args[0])}"
     return str(error).rstrip(".")

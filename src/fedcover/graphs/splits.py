@@ -23,6 +23,17 @@ NO_ROLE = -1
 """A node without a label is used for nothing: it is only seen as a neighbour."""
 
 
+def check_roles(roles: NDArray[np.integer]) -> None:
+    """Refuse a number that is no role, before it is cast to a smaller type, where it might be."""
+    wrong = (roles < NO_ROLE) | (roles > max(Role))
+    if wrong.any():
+        position = int(wrong.argmax())
+        raise DataError(
+            f"split has {roles[position]} at position {position}; it must be one of "
+            f"{', '.join(f'{role.value} ({role.name.lower()})' for role in Role)}, or -1 for none."
+        )
+
+
 def split(
     client: NDArray[np.integer],
     rng: np.random.Generator,

@@ -16,6 +16,8 @@ from fedcover.errors import DataError
 from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
 from fedcover.graphs.headers import meanings
 from fedcover.graphs.parquet import check_parquet
+from fedcover.graphs.regular import check_regular
+from fedcover.graphs.wording import listed, shown
 
 SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst", ".parquet")
 """What the names of tables end in."""
@@ -36,6 +38,7 @@ class Table:
     Columns that mean one of ``wanted`` (see :mod:`fedcover.graphs.headers`) go by that name, others
     by their own. CSV knows no types: wanted columns are read as strings, and so are the ones that
     hold words, which are those of ``words``, or found by looking (None); the rest as float32.
+    Without ``others``, only wanted columns of Parquet are read.
     Errors name the file and the line (CSV, counted from 1 with the header) or the row (Parquet,
     counted from 1), and the column as the file spells it.
     """
@@ -47,7 +50,9 @@ class Table:
         needed: Iterable[str],
         features: Collection[str] = (),
         words: Collection[str] | None = None,
+        others: bool = True,
     ) -> None:
+        check_regular(path)
         self.path = path
         self.is_csv = path.suffix != ".parquet"
         self._delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
@@ -65,10 +70,16 @@ class Table:
         for column in needed:
             if column not in self.spelt:
                 self._refuse_separator(header)
-                self.refuse(f"has no column {column!r}; it has {', '.join(header)}")
+                self.refuse(f"has no column {shown(column)}; it has {listed(header)}")
         rest = [name for name in columns if name not in wanted]
         if not self.is_csv:
-            self.frame = self._read_parquet(columns)
+            self.frame = self._read_parquet(
+                {
+                    column: name
+                    for name, column in zip(header, columns, strict=True)
+                    if others or column in wanted
+                }
+            )
         elif not rest:
             self.frame = self._strings(columns)
         else:
@@ -80,13 +91,19 @@ class Table:
         return str(self.path)
 
     def text(self, column: str, empty: bool = False) -> pl.Series:
-        """A column of names: strings or integers; none of them empty, unless it may be (null)."""
+        """A column of names: strings or integers, without blanks around them.
+
+        None of them is empty, unless it may be (null).
+        """
         values = self.frame[column]
-        if values.dtype == pl.Null and empty:
+        if values.dtype == pl.Null and (empty or values.is_empty()):
             return values.cast(pl.String)
         if not (values.dtype.is_integer() or values.dtype in _NAME_TYPES):
-            self.refuse(f"has the type {values.dtype}, not text or integers", column=column)
-        values = values.cast(pl.String)
+            self.refuse(
+                f"has the type {listed([str(values.dtype)])}, not text or integers", column=column
+            )
+        text = values.cast(pl.String)
+        values = text if values.dtype.is_integer() else text.str.strip_chars()
         missing = values.is_null() | (values == "")
         if not empty:
             self.refuse_where(missing, column, "is empty")
@@ -103,7 +120,7 @@ class Table:
         if row is not None:
             place += f", line {self._line(row)}" if self.is_csv else f", row {row + 1}"
         if column is not None:
-            place += f", column {self._spelt(column)!r}"
+            place += f", column {shown(self._spelt(column))}"
         what = " ".join(what.splitlines())  # a name in it may be of several lines
         raise DataError(f"{place}: {what}." if place != str(self.path) else f"{place} {what}.")
 
@@ -123,8 +140,8 @@ class Table:
                 spelt[column] = name.strip()
             elif column in wanted and spelt[column] != name.strip():
                 self.refuse(
-                    f"the columns {spelt[column]!r} and {name.strip()!r} both mean {column!r}; "
-                    "keep or rename one of them",
+                    f"the columns {shown(spelt[column])} and {shown(name.strip())} both mean "
+                    f"{shown(column)}; keep or rename one of them",
                     row=row,
                 )
             else:
@@ -138,20 +155,29 @@ class Table:
             scan = pl.scan_parquet(self.path, glob=False)
             header = list(scan.collect_schema())
             rows = scan.select(pl.len()).collect().item()
-            size = self.path.stat().st_size
+        except DataError:
+            raise
         except _NOT_PARQUET:
             self.refuse("is not a readable Parquet file")
-        if rows * max(len(header), 1) * _CELL > allowed(size):
-            raise refuse_expansion(self.path, size)
+        self._check_bytes(rows * max(len(header), 1) * _CELL)
         return header
 
-    def _read_parquet(self, columns: list[str]) -> pl.DataFrame:
+    def _check_bytes(self, count: int) -> None:
+        size = self.path.stat().st_size
+        if count > allowed(size):
+            raise refuse_expansion(self.path, size)
+
+    def _read_parquet(self, columns: dict[str, str]) -> pl.DataFrame:
+        """The columns, given by what they mean and are called in the file."""
         try:
-            frame = pl.read_parquet(self.path, glob=False)
-            frame.columns = columns
-            return frame
+            frame = pl.read_parquet(self.path, glob=False, columns=list(columns.values()))
+            frame = frame.select(pl.col(name).alias(column) for column, name in columns.items())
+            longest = [_longest(values) for values in frame]
         except _UNREADABLE:
             self.refuse("is not a readable Parquet file")
+        # Here a word is held once, however often it stands there; its copies come with any change.
+        self._check_bytes(frame.height * sum(longest))
+        return frame
 
     def _read_csv(
         self, columns: list[str], rest: list[str], words: Collection[str] | None
@@ -286,8 +312,17 @@ class FrameTable(Table):
         if row is not None:
             place += f", {self._place(row)}"
         if column is not None:
-            place += f", attribute {column!r}"
+            place += f", attribute {shown(column)}"
         raise DataError(f"{place}: {what}." if place != self.source else f"{place} {what}.")
+
+
+def _longest(values: pl.Series) -> int:
+    """Bytes of the longest text in a column; 0 if it holds none."""
+    if values.dtype in (pl.Categorical, pl.Enum):
+        values = values.unique().cast(pl.String)
+    if values.dtype != pl.String:
+        return 0
+    return int(values.str.len_bytes().fill_null(0).to_numpy().max(initial=0))
 
 
 def find_table(folder: Path, stem: str) -> Path | None:
