@@ -144,7 +144,7 @@ def narrowed(
 def read(path: Path) -> Definition:
     """One definition; what is wrong with the file is said with its name and key."""
     try:
-        given = tomllib.loads(path.read_text())
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not a TOML file: {error}.") from error
     try:
