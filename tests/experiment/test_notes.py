@@ -1,5 +1,7 @@
 """What a run says aloud: an own split can void the guarantee, or leave nothing to choose on."""
 
+import logging
+
 import numpy as np
 
 import fedcover
@@ -54,3 +56,16 @@ def test_a_temperature_at_its_bound_is_mentioned(toy, quick):
     assert any("stopped at its bound, 20" in n for n in judge.evaluate(wrong, Ledger()).notes)
     sound = np.eye(3, dtype=np.float32)[(toy.y.numpy() + (np.arange(len(toy.y)) % 4 == 0)) % 3]
     assert not any("bound" in n for n in judge.evaluate(sound, Ledger()).notes)
+
+
+def test_notes_are_logged_each_once(make_toy, quick, caplog):
+    bare = divided(make_toy, {0: (20, 0, 40, 40), 1: (20, 0, 45, 45)})
+    found = notes(bare, quick, quantiles=("exact",), alphas=(0.1,))
+    assert found
+    assert caplog.record_tuples == [("fedcover", logging.WARNING, note) for note in found]
+
+
+def test_where_there_is_nothing_to_note_nothing_is_logged(make_toy, quick, caplog):
+    even = divided(make_toy, {0: (20, 5, 40, 40), 1: (20, 5, 45, 45)})
+    assert notes(even, quick, quantiles=("exact",), alphas=(0.1,)) == []
+    assert caplog.records == []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedcover.cli.notes import notes_held_back
 from fedcover.cli.options import Data, Quiet, examples, number, words
 from fedcover.errors import DataError, UsageError
 
@@ -123,14 +124,15 @@ def _verify(
     stored = read_rows(out / ROWS_FILE)
     drawn = sample(grid.cells(known, preset), stored, count, draw)
     failed = 0
-    for comparison in verify(drawn, stored, data):
-        verdict = "agrees" if comparison.agrees else "DIFFERS"
-        print(
-            f"{comparison.cell.name}: {verdict} in {comparison.rows} rows (largest difference: "
-            f"{comparison.size:.4f} labels, {comparison.coverage:.4f} coverage)",
-            flush=True,
-        )
-        failed += not comparison.agrees
+    with notes_held_back():
+        for comparison in verify(drawn, stored, data):
+            verdict = "agrees" if comparison.agrees else "DIFFERS"
+            print(
+                f"{comparison.cell.name}: {verdict} in {comparison.rows} rows (largest difference: "
+                f"{comparison.size:.4f} labels, {comparison.coverage:.4f} coverage)",
+                flush=True,
+            )
+            failed += not comparison.agrees
     if failed:
         raise DataError(f"{failed} of {len(drawn)} cells differ from {out / ROWS_FILE}.")
     print(f"{len(drawn)} of {len(drawn)} cells agree with {out / ROWS_FILE}.")

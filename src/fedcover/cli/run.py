@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedcover.cli.notes import notes_held_back, print_notes
 from fedcover.cli.options import (
     Clients,
     ConfigFile,
@@ -182,15 +182,11 @@ def run(
     folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
     check_target(folder)
     if holds_run(folder) and not quiet:
-        print(
-            f"fedcover: note: {folder} held an earlier run, which this one replaces.",
-            file=sys.stderr,
-        )
-    with display.progress(quiet) as progress:
+        print_notes([f"{folder} held an earlier run, which this one replaces."])
+    with display.progress(quiet) as progress, notes_held_back():
         finished = run_experiment(loaded, config, progress=progress)
     finished.save(folder)
-    for note in finished.info["notes"]:
-        print(f"fedcover: note: {note}", file=sys.stderr)
+    print_notes(finished.info["notes"])
     if not quiet:
         display.summary(display.console(), finished)
         seconds = time.perf_counter() - began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import time
@@ -48,6 +49,8 @@ from fedcover.predictor import Predictor, save_predictor
 from fedcover.predictor.files import FOLDER
 from fedcover.privacy import Spending
 from fedcover.privacy.dp_vae import check_size
+
+_log = logging.getLogger("fedcover")  # the package's: who calls run in Python knows that name
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,10 @@ def run(
     engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Cut the graph, train every method on every seed, calibrate, and judge the sets."""
+    """Cut the graph, train every method on every seed, calibrate, and judge the sets.
+
+    What a user should know of it, ``info["notes"]``, goes to the logger ``fedcover`` besides.
+    """
     graph = check_graph(graph)
     config = settled(config or Config(), graph)
     if config.calibrate == "group" and "group" not in graph:
@@ -157,6 +163,8 @@ def run(
         "versions": versions(),
         "hardware": hardware(),
     }
+    for note in info["notes"]:
+        _log.warning("%s", note)
     sets = pl.concat(book.sets).select(*KEY, pl.exclude(KEY))
     results, groups = frame(book.results, RESULTS), frame(book.groups, GROUPS)
     ledger, scores = pl.concat(book.ledgers), pl.concat(book.scores)
