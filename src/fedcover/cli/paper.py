@@ -67,7 +67,7 @@ def paper(
     """
     from fedcover import display
     from fedcover.paper.definition import PRESETS, chosen, narrowed, read_all
-    from fedcover.paper.produce import produce, redraw
+    from fedcover.paper.produce import produce, redraw, require_matplotlib
     from fedcover.paper.store import Store
 
     if preset not in PRESETS:
@@ -91,6 +91,7 @@ def paper(
         _verify(known.values(), preset, folder, sample, draw, data)
         return
     targets = chosen("all" if target == "redraw" else target, known)
+    require_matplotlib(targets)  # before the store makes its folder
     began = time.perf_counter()
     if target == "redraw":
         tables = redraw(targets, preset, out=folder, data=data)

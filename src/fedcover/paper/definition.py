@@ -121,7 +121,8 @@ def chosen(targets: str, known: Mapping[str, Definition]) -> list[Definition]:
     if targets == "all":
         return list(known.values())
     if targets not in known:
-        raise UsageError(f"target is {targets!r}; it must be one of {', '.join(known)}, all.")
+        named = ", ".join([*known, "all", "verify", "redraw"])
+        raise UsageError(f"target is {targets!r}; it must be one of {named}.")
     return [known[targets]]
 
 
