@@ -124,7 +124,11 @@ def run(
     ] = False,
     data: Data = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/GRAPH-K).")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Run folder (default: runs/GRAPH-K, or runs/GRAPH-given with --partition given).",
+        ),
     ] = None,
     threads: Threads = None,
     print_config: Annotated[
