@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedcover.cli.memory import keep_freed_memory
 from fedcover.cli.notes import notes_held_back, print_notes
 from fedcover.cli.options import (
     Clients,
@@ -179,6 +180,7 @@ def run(
         print(to_toml(config), end="")
         return
     use_threads(threads)
+    keep_freed_memory()
     began = time.perf_counter()
     if out is not None:
         check_target(out)
