@@ -5,6 +5,10 @@ the same seed, whose calibration and test nodes had no part in the choice. Witho
 that the choice is the same again.
 
     python benchmarks/tuned.py --out tuned.csv [--graph cora] [--method fed] [--preset plain]
+
+The patients of docs/choosing.md, in the folder that docs/own-graph.md makes:
+
+    python benchmarks/tuned.py --out patients.csv --graph patients --partition given --seeds 20
 """
 
 from __future__ import annotations
@@ -55,6 +59,7 @@ def main() -> None:
         seconds = time.perf_counter() - began
         best, given = tuned.tried.row(0, named=True), tuned.tried.filter(candidate=0)
         print(f"seed {seed}, {seconds:.0f} s: {best}; as given {given['valid_loss'][0]:.4f}")
+        print(f"  its loss minus that as given, and the standard error: {tuned.gain}")
         for name, config in (("as given", default), ("tuned", tuned.config)):
             held = run(graph, config).results.select(COLUMNS)
             settings = pl.DataFrame(

@@ -439,11 +439,17 @@ def test_help(fedcover, arguments):
 # What is refused
 
 BAD_USAGE = {
-    "no graph": ("run", "Missing argument 'GRAPH'"),
-    "unknown command": ("rnu cora", "No such command 'rnu'. Did you mean 'run'?"),
+    "no graph": ("run", "Missing argument 'GRAPH'; see fedcover run --help."),
+    "no name": ("data fetch", "Missing argument 'NAME'; see fedcover data fetch --help."),
+    "no such command": ("xyz", "No such command 'xyz'; see fedcover --help."),
+    "unknown command": ("rnu cora", "fedcover: No such command 'rnu'; did you mean run?\n"),
+    "unknown subcommand": (
+        "data fetchh",
+        "fedcover: No such command 'fetchh'; did you mean fetch?",
+    ),
     "unknown option": (
         "run cora --clinets 3",
-        "No such option '--clinets'; did you mean --clients?",
+        "fedcover: No such option '--clinets'; did you mean --clients?\n",
     ),
     "option alone": ("run cora --clients", "'--clients' requires an argument"),
     "extra argument": ("run cora citeseer", "unexpected extra argument"),

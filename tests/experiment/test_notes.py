@@ -1,6 +1,11 @@
 """What a run says aloud: an own split can void the guarantee, or leave nothing to choose on."""
 
+import logging
+from dataclasses import replace
+
 import numpy as np
+import pytest
+from scipy import sparse
 
 import fedcover
 from fedcover.experiment.evaluation import Judge
@@ -54,3 +59,33 @@ def test_a_temperature_at_its_bound_is_mentioned(toy, quick):
     assert any("stopped at its bound, 20" in n for n in judge.evaluate(wrong, Ledger()).notes)
     sound = np.eye(3, dtype=np.float32)[(toy.y.numpy() + (np.arange(len(toy.y)) % 4 == 0)) % 3]
     assert not any("bound" in n for n in judge.evaluate(sound, Ledger()).notes)
+
+
+def test_notes_are_logged_each_once(make_toy, quick, caplog):
+    bare = divided(make_toy, {0: (20, 0, 40, 40), 1: (20, 0, 45, 45)})
+    found = notes(bare, quick, quantiles=("exact",), alphas=(0.1,))
+    assert found
+    assert caplog.record_tuples == [("fedcover", logging.WARNING, note) for note in found]
+
+
+def test_where_there_is_nothing_to_note_nothing_is_logged(make_toy, quick, caplog):
+    even = divided(make_toy, {0: (20, 5, 40, 40), 1: (20, 5, 45, 45)})
+    assert notes(even, quick, quantiles=("exact",), alphas=(0.1,)) == []
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, np.asarray])
+def test_features_that_nobody_scaled_are_mentioned(make_toy, toy, quick, kind):
+    x = toy.x.numpy().copy()
+    x[0, 0] = -3e4
+    if kind is sparse.csr_array:
+        x[1:] = 0
+    raw = make_toy(x=kind(x))
+    config = quick(methods=("fed",), scores=("lac",), quantiles=("exact",), seeds=1)
+
+    def said(**changes) -> list[str]:
+        notes = fedcover.run(raw, replace(config, **changes)).info["notes"]
+        return [note for note in notes if note.startswith("features are as large as 30000 and are")]
+
+    assert len(said()) == 1
+    assert said(standardise=True) == said(standardise=False) == said(unit_features=True) == []

@@ -70,11 +70,15 @@ def _outcome() -> tuple[int, str]:
 
 
 def _sentence(error: ClickException) -> str:
-    close = getattr(error, "possibilities", None)  # to an unknown option, the closest first
+    close = getattr(error, "possibilities", None)  # to an unknown name, the closest first
     if close:
-        return f"{error.message.rstrip('.')}; did you mean {close[0]}?"
+        # Typer has put its own guess behind an unknown command.
+        unknown = error.message.partition(" Did you mean")[0].rstrip(".")
+        return f"{unknown}; did you mean {close[0]}?"
     text = " ".join(error.format_message().split())
-    return text if text.endswith("?") else f"{text.rstrip('.')}; see fedcover --help."
+    context = getattr(error, "ctx", None)
+    called = context.command_path if context else "fedcover"
+    return text if text.endswith("?") else f"{text.rstrip('.')}; see {called} --help."
 
 
 def _version(wanted: bool) -> None:

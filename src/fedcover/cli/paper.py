@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedcover.cli.memory import keep_freed_memory
+from fedcover.cli.notes import notes_held_back
 from fedcover.cli.options import Data, Quiet, examples, number, words
 from fedcover.errors import DataError, UsageError
 
@@ -66,7 +68,7 @@ def paper(
     """
     from fedcover import display
     from fedcover.paper.definition import PRESETS, chosen, narrowed, read_all
-    from fedcover.paper.produce import produce, redraw
+    from fedcover.paper.produce import produce, redraw, require_matplotlib
     from fedcover.paper.store import Store
 
     if preset not in PRESETS:
@@ -85,11 +87,13 @@ def paper(
         raise UsageError(
             f"{target} has no graph of {graphs}; it is about {', '.join(every[target].graphs)}."
         )
+    keep_freed_memory()
     folder = (out or (definitions or Path()) / "results") / preset
     if target == "verify":
         _verify(known.values(), preset, folder, sample, draw, data)
         return
     targets = chosen("all" if target == "redraw" else target, known)
+    require_matplotlib(targets)  # before the store makes its folder
     began = time.perf_counter()
     if target == "redraw":
         tables = redraw(targets, preset, out=folder, data=data)
@@ -123,14 +127,15 @@ def _verify(
     stored = read_rows(out / ROWS_FILE)
     drawn = sample(grid.cells(known, preset), stored, count, draw)
     failed = 0
-    for comparison in verify(drawn, stored, data):
-        verdict = "agrees" if comparison.agrees else "DIFFERS"
-        print(
-            f"{comparison.cell.name}: {verdict} in {comparison.rows} rows (largest difference: "
-            f"{comparison.size:.4f} labels, {comparison.coverage:.4f} coverage)",
-            flush=True,
-        )
-        failed += not comparison.agrees
+    with notes_held_back():
+        for comparison in verify(drawn, stored, data):
+            verdict = "agrees" if comparison.agrees else "DIFFERS"
+            print(
+                f"{comparison.cell.name}: {verdict} in {comparison.rows} rows (largest difference: "
+                f"{comparison.size:.4f} labels, {comparison.coverage:.4f} coverage)",
+                flush=True,
+            )
+            failed += not comparison.agrees
     if failed:
         raise DataError(f"{failed} of {len(drawn)} cells differ from {out / ROWS_FILE}.")
     print(f"{len(drawn)} of {len(drawn)} cells agree with {out / ROWS_FILE}.")

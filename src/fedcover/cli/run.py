@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedcover.cli.memory import keep_freed_memory
+from fedcover.cli.notes import notes_held_back, print_notes
 from fedcover.cli.options import (
     Clients,
     ConfigFile,
@@ -124,7 +125,11 @@ def run(
     ] = False,
     data: Data = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/GRAPH-K).")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Run folder (default: runs/GRAPH-K, or runs/GRAPH-given with --partition given).",
+        ),
     ] = None,
     threads: Threads = None,
     print_config: Annotated[
@@ -175,6 +180,7 @@ def run(
         print(to_toml(config), end="")
         return
     use_threads(threads)
+    keep_freed_memory()
     began = time.perf_counter()
     if out is not None:
         check_target(out)
@@ -182,15 +188,11 @@ def run(
     folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
     check_target(folder)
     if holds_run(folder) and not quiet:
-        print(
-            f"fedcover: note: {folder} held an earlier run, which this one replaces.",
-            file=sys.stderr,
-        )
-    with display.progress(quiet) as progress:
+        print_notes([f"{folder} held an earlier run, which this one replaces."])
+    with display.progress(quiet) as progress, notes_held_back():
         finished = run_experiment(loaded, config, progress=progress)
     finished.save(folder)
-    for note in finished.info["notes"]:
-        print(f"fedcover: note: {note}", file=sys.stderr)
+    print_notes(finished.info["notes"])
     if not quiet:
         display.summary(display.console(), finished)
         seconds = time.perf_counter() - began

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedcover.cli.memory import keep_freed_memory
+from fedcover.cli.notes import notes_held_back, print_notes
 from fedcover.cli.options import (
     Clients,
     ConfigFile,
@@ -103,9 +104,10 @@ def tune(
         gen_shares=numbers("shares", shares, float),
     )
     use_threads(threads)
+    keep_freed_memory()
     _check_target(out)
     loaded = load(graph, data, missing=missing, group=group)
-    with display.progress(quiet) as progress:
+    with display.progress(quiet) as progress, notes_held_back():
         tuned = choose(
             loaded,
             config,
@@ -117,8 +119,7 @@ def tune(
             progress=progress,
         )
     beside = tuned.save(out)
-    for note in tuned.notes:
-        print(f"fedcover: note: {note}", file=sys.stderr)
+    print_notes(tuned.notes)
     if not quiet:
         display.tuning(display.console(), tuned)
         print(f"\n{out}, {beside.name} ({tuned.seconds:.1f} s)")

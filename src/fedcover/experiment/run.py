@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import time
@@ -48,6 +49,10 @@ from fedcover.predictor import Predictor, save_predictor
 from fedcover.predictor.files import FOLDER
 from fedcover.privacy import Spending
 from fedcover.privacy.dp_vae import check_size
+
+UNSCALED = 100.0
+"""A feature beyond this is not on the scale that weights are drawn for."""
+_log = logging.getLogger("fedcover")  # the package's: who calls run in Python knows that name
 
 
 @dataclass(frozen=True)
@@ -99,9 +104,13 @@ def run(
     engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Cut the graph, train every method on every seed, calibrate, and judge the sets."""
+    """Cut the graph, train every method on every seed, calibrate, and judge the sets.
+
+    What a user should know of it, ``info["notes"]``, goes to the logger ``fedcover`` besides.
+    """
     graph = check_graph(graph)
-    config = settled(config or Config(), graph)
+    asked = config or Config()
+    config = settled(asked, graph)
     if config.calibrate == "group" and "group" not in graph:
         raise DataError(
             f"{graph.name} has no groups, which calibrate 'group' needs; --group names a column of "
@@ -138,6 +147,7 @@ def run(
                 predictors.append(predictor_of(recipe, graph, judge, outcome, evaluation, card))
         report(f"calibrate {name}", config.seeds, config.seeds)
         clock.stop(f"calibrate {name}")
+    notes = [*_unlabelled(graph), *_unscaled(graph, asked, config), *book.sentences()]
     info = {
         "fedcover": __version__,
         "graph": {
@@ -152,11 +162,13 @@ def run(
         "chosen_on_validation": book.chosen,
         "bytes_by_kind": book.sent,
         "privacy": asdict(spending) if spending else None,
-        "notes": [*_unlabelled(graph), *book.sentences()],
+        "notes": notes,
         "seconds": clock.stages,
         "versions": versions(),
         "hardware": hardware(),
     }
+    for note in notes:
+        _log.warning("%s", note)
     sets = pl.concat(book.sets).select(*KEY, pl.exclude(KEY))
     results, groups = frame(book.results, RESULTS), frame(book.groups, GROUPS)
     ledger, scores = pl.concat(book.ledgers), pl.concat(book.scores)
@@ -203,6 +215,21 @@ def _unlabelled(graph: Data) -> list[str]:
     return [
         f"{count} of {graph.num_nodes} {have} no label: neighbours to others, but neither trained "
         "on, nor calibrated with, nor tested."
+    ]
+
+
+def _unscaled(graph: Data, asked: Config, config: Config) -> list[str]:
+    """Whether features that nobody has said to scale, or to leave alone, look as if they should."""
+    if config.standardise or config.unit_features or asked.standardise is not None:
+        return []
+    x = feature_matrix(graph)
+    values = x if isinstance(x, np.ndarray) else x.data
+    largest = np.nanmax(np.abs(values), initial=0)
+    if largest <= UNSCALED:
+        return []
+    return [
+        f"features are as large as {largest:.6g} and are taken as they are, which can spoil "
+        "training: --standardise, in Python Config(standardise=True), brings them to one scale."
     ]
 
 

@@ -127,7 +127,7 @@ def write_run(
             table.write_parquet(fresh / f"{name}.parquet")
         for name, source in (copies or {}).items():
             shutil.copyfile(source, fresh / name)
-        (fresh / MARK).write_text(json.dumps(_plain(info), indent=2) + "\n")
+        (fresh / MARK).write_text(json.dumps(_plain(info), indent=2) + "\n", encoding="utf-8")
         if finish:
             finish(fresh)
         if folder.exists():

@@ -170,7 +170,8 @@ class LocalFederation:
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
             f'address = "{self.address}"\n'
-            f'root-certificates = "{self.keys / keys.CA}"\n'
+            f'root-certificates = "{self.keys / keys.CA}"\n',
+            encoding="utf-8",
         )
 
     def _wait_until_open(self, name: str, port: int, seconds: float = 60.0) -> None:
@@ -182,7 +183,7 @@ class LocalFederation:
                 if probe.connect_ex((self.host, port)) == 0:
                     return
             time.sleep(0.1)
-        log = (self.folder / f"{name}.log").read_text(errors="replace")
+        log = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         raise DataError(f"{name} did not start:\n{log[-2000:]}")
 
 

@@ -97,7 +97,7 @@ def _follow(
         if _stamp(out) > before:
             return
         if (beside / FAILURE).exists():
-            raise DataError((beside / FAILURE).read_text().strip())
+            raise DataError((beside / FAILURE).read_text(encoding="utf-8").strip())
         if federation.processes["superlink"].poll() is not None:
             raise DataError(f"the SuperLink has stopped; see {federation.folder}.")
         phase = _phase(beside / FILE)

@@ -121,7 +121,8 @@ def chosen(targets: str, known: Mapping[str, Definition]) -> list[Definition]:
     if targets == "all":
         return list(known.values())
     if targets not in known:
-        raise UsageError(f"target is {targets!r}; it must be one of {', '.join(known)}, all.")
+        named = ", ".join([*known, "all", "verify", "redraw"])
+        raise UsageError(f"target is {targets!r}; it must be one of {named}.")
     return [known[targets]]
 
 
@@ -144,7 +145,7 @@ def narrowed(
 def read(path: Path) -> Definition:
     """One definition; what is wrong with the file is said with its name and key."""
     try:
-        given = tomllib.loads(path.read_text())
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not a TOML file: {error}.") from error
     try:

@@ -44,7 +44,7 @@ def produce(
 
     ``everything`` is all definitions: a model is judged by all that any of them asks for.
     """
-    _require_matplotlib(targets)
+    require_matplotlib(targets)
     _kept(out)  # a damaged file is said before the work
     cells = grid.cells(everything, preset)
     own = {definition.target: grid.of(definition, preset, cells) for definition in targets}
@@ -73,7 +73,7 @@ def redraw(
     targets: Sequence[Definition], preset: str, *, out: Path, data: str | Path | None = None
 ) -> Drawn:
     """Tables, figures and page again from the stored rows, whatever code computed them."""
-    _require_matplotlib(targets)
+    require_matplotlib(targets)
     rows = read_rows(out / ROWS_FILE)
     try:
         about = json.loads((out / ABOUT).read_bytes())
@@ -112,7 +112,8 @@ def _kept(out: Path) -> list[pl.DataFrame]:
     return [read_rows(path).filter(pl.col("code") == code_version())] if path.is_file() else []
 
 
-def _require_matplotlib(targets: Sequence[Definition]) -> None:
+def require_matplotlib(targets: Sequence[Definition]) -> None:
+    """Refuse targets with a figure where the extra is missing."""
     if any(d.figure for d in targets):
         require("report", "A figure")
 

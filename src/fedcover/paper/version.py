@@ -38,7 +38,7 @@ def code_version() -> str:
         for path in sorted((root / package).rglob("*.py")):
             if path.name not in BESIDE.get(package, ()):
                 digest.update(path.relative_to(root).as_posix().encode())
-                digest.update(meaning(path.read_text()).encode())
+                digest.update(meaning(path.read_text(encoding="utf-8")).encode())
     for library in LIBRARIES:
         digest.update(f"{library}={_version(library)}".encode())
     return digest.hexdigest()[:12]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -140,9 +141,10 @@ def _pool(count: int) -> ProcessPoolExecutor:
 
 
 def _enter() -> None:
-    """A worker has one thread, and ends when the process that started it is gone."""
+    """A worker has one thread, says no notes, and ends when who started it is gone."""
     import torch
 
+    logging.getLogger("fedcover").addHandler(logging.NullHandler())  # a grid has too many
     torch.set_num_threads(1)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 

@@ -5,6 +5,7 @@ Nothing here sees a calibration or test label (design 5.3): see :mod:`fedcover.t
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -45,6 +46,8 @@ SEEDS = 5
 SLACK = 1.5  # rounds are so many times the latest best one
 LATE = 0.95  # a best round after such a share of all rounds may not be the last word
 RESERVED = 0.05  # of the time, for the choice of the score
+
+_log = logging.getLogger("fedcover")  # as run's notes
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,8 @@ def tune(
         )
     score, sizes, sentence = _choose_score(kept.nodes, alpha, seed, config.temperature != "none")
     notes += sentence
+    for note in notes:
+        _log.warning("%s", note)
     # Another seed's split would calibrate and test with nodes that were seen here.
     runs = config.seeds if "split" in graph else 1
     return Tuning(
