@@ -21,6 +21,7 @@ from scipy import sparse
 from fedcover.conformal import RapsConstants
 from fedcover.errors import DataError
 from fedcover.federation import Plan
+from fedcover.graphs.regular import check_regular
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.models import Weights
@@ -125,8 +126,7 @@ _DAMAGE = (
 
 
 def _bytes(file: Path) -> bytes:
-    if file.exists() and not file.is_file():
-        raise DataError(f"{file} is not a regular file.")
+    check_regular(file)
     try:
         return file.read_bytes()
     except OSError as error:
