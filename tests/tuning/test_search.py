@@ -14,7 +14,7 @@ from fedcover.experiment.run import prepare
 from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess
 from fedcover.graphs.splits import Role
-from fedcover.tuning import tune
+from fedcover.tuning import search, tune
 from fedcover.tuning.search import shortened
 
 CONFIG = Config(methods=("fed",), clients=3, rounds=9, hidden=16, train=0.5)
@@ -90,6 +90,16 @@ def test_the_choice_is_the_best_of_the_last_rung(learnable):
     assert tuned.gain[0] == pytest.approx(best["valid_loss"] - given)
     sizes = {one.score: one.size for one in tuned.scores}
     assert tuned.config.scores == (min(sizes, key=sizes.get),)
+
+
+def test_what_is_not_clearly_better_does_not_replace_what_was_given(learnable, monkeypatch):
+    monkeypatch.setattr(search, "CLEAR", 1e9)
+    tuned = tune(learnable(), CONFIG, candidates=9, seeds=2)
+    assert tuned.tried.filter(chosen=True)["candidate"].to_list() == [0]
+    assert tuned.tried["chosen"][0]
+    assert tuned.gain[0] < 0  # of the best, which is not taken
+    assert (tuned.config.model, tuned.config.hidden) == (CONFIG.model, CONFIG.hidden)
+    assert any("these are kept" in note for note in tuned.notes)
 
 
 class Ticking:

@@ -96,8 +96,8 @@ def tuning(console: Console, tuned: Tuning) -> None:
     if tuned.gain is not None:
         difference, error = tuned.gain
         console.print(
-            f"Against the settings as given: {difference:+.4f} ± {error:.4f} (paired, standard "
-            "error).",
+            f"The best against the settings as given: {difference:+.4f} ± {error:.4f} (paired, "
+            "standard error).",
             highlight=False,
         )
     if tuned.scores:

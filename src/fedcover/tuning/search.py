@@ -45,6 +45,7 @@ CANDIDATES = 27  # 27 a ninth as long, 9 a third as long, 3 in full
 SEEDS = 5
 SLACK = 1.5  # rounds are so many times the latest best one
 LATE = 0.95  # a best round after such a share of all rounds may not be the last word
+CLEAR = 2.0  # standard errors by which a candidate must be better than the settings as given
 RESERVED = 0.05  # of the time, for the choice of the score
 
 _log = logging.getLogger("fedcover")  # as run's notes
@@ -57,7 +58,7 @@ class Tuning:
     config: Config  # the choice
     tried: pl.DataFrame  # one row for each candidate, the best first
     scores: list[ScoreSize]  # of the chosen model; empty where validation nodes are too few
-    gain: tuple[float, float] | None  # its loss minus that as given, and the standard error
+    gain: tuple[float, float] | None  # of the best: its loss minus that as given, standard error
     notes: list[str]
     seconds: float
 
@@ -92,7 +93,8 @@ def tune(
     """Choose settings for ``config.methods`` on the graph's validation nodes.
 
     The candidates, drawn with ``seed``, are compared by their mean validation log-loss over
-    ``seeds`` trainings, the same for all, and over the methods. ``config.rounds`` is the longest
+    ``seeds`` trainings, the same for all, and over the methods; of several seeds, the best must be
+    clearly better than the settings as given to replace them. ``config.rounds`` is the longest
     training; all other settings stay as ``config`` has them. The score is the one with the smallest
     sets at the level ``alpha``. ``minutes`` bounds the time, None not at all; without a bound, or
     within it, the same arguments give the same choice.
@@ -129,6 +131,13 @@ def tune(
             f"{_rounds(config, 0)} rounds; give more time, or fewer rounds or seeds."
         )
     notes = [] if ladder.finished else [_cut_short(ladder, drawn)]
+    gain, given = ladder.gain(), ladder.last(0)
+    if gain is not None and given is not None and -gain[0] <= CLEAR * gain[1]:
+        best = given
+        notes.append(
+            "no candidate is better than the settings as given by more than twice the standard "
+            "error of the difference: these are kept."
+        )
     kept = bench.kept[best.candidate, best.rung]
     chosen = replace(drawn[best.candidate].of(config), rounds=_enough_rounds(config, best, kept))
     if best.rung == RUNGS - 1 and kept.best_round > LATE * config.rounds:
@@ -146,7 +155,7 @@ def tune(
         config=replace(chosen, scores=(score,), seeds=runs),
         tried=_table(config, drawn, ladder, best),
         scores=sizes,
-        gain=ladder.gain(),
+        gain=gain,
         notes=notes,
         seconds=budget.used,
     )
