@@ -13,7 +13,7 @@ from fedcover.paper.definition import read
 
 NODES = 24
 C_LOCALE = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
-QUICK = ["--methods", "restored", "--clients", "2", "--seeds", "1", "--rounds", "2", "--alphas=0.3"]
+QUICK = ["--methods", "fed", "--clients", "2", "--seeds", "1", "--rounds", "2", "--alphas=0.3"]
 
 
 def in_c_locale(folder, *words):
@@ -47,11 +47,11 @@ def umlauts(tmp_path):
 
 
 def test_a_run_is_kept(umlauts):
-    # Of a simulation, which restored is, no predictor is kept.
     done = in_c_locale(umlauts, "-m", "fedcover", "run", "own", *QUICK, "--out", "r")
     assert (done.returncode, done.stderr.count("Error")) == (0, 0), done.stderr
     info = json.loads((umlauts / "r" / "run.json").read_bytes())
     assert info["graph"]["label_names"] == ["ä", "ö"]
+    assert "ä" in (umlauts / "r" / "model" / "fed" / "model.json").read_text(encoding="utf-8")
     assert "ä" in (umlauts / "r" / "report.html").read_text(encoding="utf-8")
 
 
