@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcover.cli.memory import keep_freed_memory
 from fedcover.cli.notes import notes_held_back
 from fedcover.cli.options import Data, Quiet, examples, number, words
 from fedcover.errors import DataError, UsageError
@@ -87,7 +86,6 @@ def paper(
         raise UsageError(
             f"{target} has no graph of {graphs}; it is about {', '.join(every[target].graphs)}."
         )
-    keep_freed_memory()
     folder = (out or (definitions or Path()) / "results") / preset
     if target == "verify":
         _verify(known.values(), preset, folder, sample, draw, data)

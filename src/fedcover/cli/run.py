@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.memory import keep_freed_memory
 from fedcover.cli.notes import notes_held_back, print_notes
 from fedcover.cli.options import (
     Clients,
@@ -180,7 +179,6 @@ def run(
         print(to_toml(config), end="")
         return
     use_threads(threads)
-    keep_freed_memory()
     began = time.perf_counter()
     if out is not None:
         check_target(out)

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.memory import keep_freed_memory
 from fedcover.cli.notes import notes_held_back, print_notes
 from fedcover.cli.options import (
     Clients,
@@ -104,7 +103,6 @@ def tune(
         gen_shares=numbers("shares", shares, float),
     )
     use_threads(threads)
-    keep_freed_memory()
     _check_target(out)
     loaded = load(graph, data, missing=missing, group=group)
     with display.progress(quiet) as progress, notes_held_back():
