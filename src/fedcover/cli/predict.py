@@ -7,12 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import (
-    Data,
-    Quiet,
-    examples,
-    words,
-)
+from fedcover.cli.options import Data, Quiet, examples, words
 
 EXAMPLES = examples(
     "fedcover predict runs/cora-10 cora",

@@ -8,14 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import (
-    Data,
-    Graph,
-    examples,
-    help_if_alone,
-    number,
-    words,
-)
+from fedcover.cli.options import Data, Graph, examples, help_if_alone, number, words
 from fedcover.errors import DataError, UsageError
 from fedcover.extras import require
 

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from fedcover.display.answers import federation, ledger, paper_table, predicted, tuning
 from fedcover.display.graphs import cuts, datasets, graph
+from fedcover.display.inspection import inspection
 from fedcover.display.progress import grid_progress, progress
 from fedcover.display.run import summary
 
@@ -18,6 +19,7 @@ __all__ = [
     "federation",
     "graph",
     "grid_progress",
+    "inspection",
     "ledger",
     "paper_table",
     "predicted",
