@@ -1,6 +1,7 @@
 """Fixtures that several test folders share: tiny graphs, and the folder of the other data sets."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from fedcover import cli
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.sites import SCHEMA_FILE, common_schema, site_folders
 
@@ -18,6 +20,21 @@ from fedcover.graphs.sites import SCHEMA_FILE, common_schema, site_folders
 def one_thread() -> None:
     """Several pytest workers share the cores, so that each of them keeps to one."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def calling(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """``calling("run", "cora")`` gives the exit status, stdout and stderr of fedcover."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fedcover", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return (int(end.value.code or 0), *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture

@@ -72,16 +72,9 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def fedcover(here, monkeypatch, capsys):
+def fedcover(here, calling):
     """``fedcover("run", "cora")`` gives exit status, stdout and stderr."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fedcover", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return (end.value.code, *capsys.readouterr())
-
-    return call
+    return calling
 
 
 def listing(folder):

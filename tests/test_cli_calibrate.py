@@ -6,14 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedcover import cli
-
 QUICK = ["--clients", "2", "--seeds", "1", "--rounds", "2", "--hidden", "4", "--resplits", "5"]
 QUICK += ["--methods", "fed", "--alphas", "0.3"]
 
 
 @pytest.fixture
-def fedcover(tmp_path, monkeypatch, capsys):
+def fedcover(tmp_path, monkeypatch, calling):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(5)
     n = 60
@@ -27,15 +25,7 @@ def fedcover(tmp_path, monkeypatch, capsys):
     pl.DataFrame(nodes).write_csv("own/nodes.csv")
     ring = {"source": nodes["id"], "target": nodes["id"][2:] + nodes["id"][:2]}
     pl.DataFrame(ring).write_csv("own/edges.csv")
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["fedcover", *arguments])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        output = capsys.readouterr()
-        return left.value.code or 0, output.out, output.err
-
-    return call
+    return calling
 
 
 def test_a_run_by_group(fedcover, tmp_path):

@@ -64,13 +64,6 @@ def parses(line: str) -> None:
     command.make_context(command.name, arguments)  # parses and converts, runs nothing
 
 
-def call(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["fedcover", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return (int(end.value.code or 0), *capsys.readouterr())
-
-
 def test_the_commands_are_found():
     assert {("run",), ("inspect",), ("data", "list"), ("site", "run")} <= set(COMMANDS)
 
@@ -100,26 +93,26 @@ def test_an_example_that_has_rotted_is_caught(line):
 
 
 @pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
-def test_help_ends_with_the_examples(words, monkeypatch, capsys):
+def test_help_ends_with_the_examples(words, monkeypatch, calling):
     monkeypatch.setenv("COLUMNS", "100")
-    status, out, err = call(monkeypatch, capsys, *words, "--help")
+    status, out, err = calling(*words, "--help")
     assert (status, err) == (0, "")
     shown = " ".join(out.split())
     assert shown.endswith(" ".join(["Examples:", *example_lines(command_of(words))]))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_argument_and_option_says_what_it_is(words, monkeypatch, capsys):
+def test_every_argument_and_option_says_what_it_is(words, monkeypatch, calling):
     monkeypatch.setenv("COLUMNS", "200")
-    shown = " ".join(call(monkeypatch, capsys, *words, "--help")[1].replace("│", " ").split())
+    shown = " ".join(calling(*words, "--help")[1].replace("│", " ").split())
     for parameter in command_of(words).params:
         meaning = getattr(parameter, "help", None)
         assert meaning, f"{' '.join(words)} {parameter.name}"
         assert " ".join(meaning.split()[:4]) in shown
 
 
-def test_the_version_is_that_of_the_project(monkeypatch, capsys):
-    assert call(monkeypatch, capsys, "--version") == (0, f"fedcover {__version__}\n", "")
+def test_the_version_is_that_of_the_project(calling):
+    assert calling("--version") == (0, f"fedcover {__version__}\n", "")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == __version__
 
@@ -172,11 +165,11 @@ MISSING = [
 
 @pytest.mark.parametrize(("extra", "arguments", "sentence"), MISSING)
 def test_a_missing_extra_is_named_in_one_sentence(
-    extra, arguments, sentence, monkeypatch, capsys, tmp_path
+    extra, arguments, sentence, monkeypatch, calling, tmp_path
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, EXTRAS[extra][0], None)
-    status, out, err = call(monkeypatch, capsys, *arguments)
+    status, out, err = calling(*arguments)
     assert (status, out) == (2, "")
     assert err.startswith(f"fedcover: {sentence}")
     assert err.endswith(f"which is not installed: pip install 'fedcover[{extra}]'.\n")

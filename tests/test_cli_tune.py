@@ -1,32 +1,23 @@
 """``fedcover tune`` and ``run --config``: files, streams, exit status, one sentence each."""
 
 import json
-import sys
 
 import polars as pl
 import pytest
 
-from fedcover import cli
 from fedcover.experiment.configfile import configured, read_settings
 
 QUICK = ["--clients", "2", "--rounds", "4", "--candidates", "3", "--seeds", "2", "--minutes", "0"]
 
 
 @pytest.fixture
-def fedcover(toy_sites, tmp_path, monkeypatch, capsys):
+def fedcover(toy_sites, tmp_path, monkeypatch, calling):
     """``fedcover("tune", "own")`` gives exit status, stdout and stderr; ``own`` has a split."""
     toy_sites(tmp_path / "sites", ["own"])
     (tmp_path / "sites" / "own").rename(tmp_path / "own")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDCOVER_DATA", raising=False)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fedcover", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return (end.value.code, *capsys.readouterr())
-
-    return call
+    return calling
 
 
 def test_from_a_graph_to_a_choice_to_a_run(fedcover, tmp_path):
