@@ -735,7 +735,7 @@ def test_an_interrupted_run_leaves_nothing(here):
         time.sleep(0.2)  # training has begun
         process.send_signal(signal.SIGINT)
         try:
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=120)
         finally:
             process.kill()  # so that a run which does not listen fails the test and ends
     assert process.returncode == 130

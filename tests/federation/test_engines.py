@@ -1,6 +1,9 @@
 """The contract of an engine: all of them compute the same training, to the last digits."""
 
+from concurrent.futures import CancelledError
 from dataclasses import replace
+from threading import Event
+from time import sleep
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import torch
 from fedcover.errors import DataError
 from fedcover.federation import Federation, InProcess, Plan, Prior, Reference, Trained, inprocess
 from fedcover.federation.engine import inputs, log_prior
+from fedcover.federation.program import train_stack
 from fedcover.federation.sets import SetSize, SetsPlan
 from fedcover.federation.stack import Parameters
 from fedcover.federation.validation import Best
@@ -379,6 +383,35 @@ def test_an_interrupt_ends_all_threads(make_federation):
     finally:
         torch.set_num_threads(before)
     assert seen == [1]
+
+
+def test_the_reason_is_raised_though_a_stopped_thread_ends_first(make_federation, monkeypatch):
+    before, stopped = torch.get_num_threads(), Event()
+
+    def slow_to_fail(*arguments):
+        try:
+            return train_stack(*arguments)
+        except CancelledError:
+            stopped.set()
+            raise
+        except KeyboardInterrupt:
+            assert stopped.wait(60)
+            sleep(0.5)  # the main thread looks every 0.1 s
+            raise
+
+    def interrupt(_done: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inprocess, "train_stack", slow_to_fail)
+    try:
+        torch.set_num_threads(2)
+        endless = replace(EXACT, rounds=10_000_000)
+        with pytest.raises(KeyboardInterrupt):
+            InProcess().train(
+                [make_federation(3, seed=s) for s in (1, 2)], endless, on_round=interrupt
+            )
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_client_without_edges_can_take_part(make_federation):

@@ -57,6 +57,7 @@ class InProcess(Here):
                     # Ctrl-C may reach any thread; the main one sees it when it wakes up.
                     while wait(futures, timeout=0.1, return_when=FIRST_EXCEPTION).not_done:
                         _raise_failures(futures)
+                    _raise_failures(futures)
                     return [trained for future in futures for trained in future.result()]
                 except BaseException:  # Ctrl-C, or one stack failed: the others need not go on
                     rounds.stop()
@@ -76,8 +77,9 @@ def _train_one(
 
 
 def _raise_failures(futures: Sequence[Future[list[Trained]]]) -> None:
+    """Raise what ended a stack; that others were stopped because of it is no reason to name."""
     for future in futures:
-        if future.done():
+        if future.done() and not isinstance(future.exception(), CancelledError):
             future.result()
 
 
