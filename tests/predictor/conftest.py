@@ -6,7 +6,7 @@ import pytest
 
 import fedcover
 
-METHODS = ("loc", "fed", "gen", "fed+prox+prior+mix", "fed+tuned", "central")
+METHODS = ("loc", "fed", "gen", "fed+prox+prior+mix", "fed+tuned", "gen+prior+corrected", "central")
 ALPHAS = (0.1, 0.3)
 
 
@@ -20,13 +20,13 @@ def finished(graph):
     config = fedcover.Config(
         clients=3,
         methods=METHODS,
-        scores=("lac", "aps", "raps"),
+        scores=("lac", "aps", "raps", "daps", "slac"),
         alphas=ALPHAS,
         seeds=2,
         rounds=4,
         resplits=2,
         gen={"prototypes": (5,), "shares": (0.2,), "link_rounds": 2, "vae": {"epochs": 3}},
-        personal={"local_rounds": 3, "tune_rounds": 2},
+        personal={"local_rounds": 3, "tune_rounds": 2, "correction_rounds": 3},
     )
     return fedcover.run(graph, config)
 

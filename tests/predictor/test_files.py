@@ -15,8 +15,6 @@ from fedcover.errors import DataError
 from fedcover.predictor.files import ARRAYS, CARD, JSON, _checksum
 from fedcover.predictor.known import fingerprints, hashed, salt_of
 
-METHODS = ("loc", "fed", "gen", "fed+prox+prior+mix", "fed+tuned", "central")
-
 
 def rewritten(source, target, change, arrays=lambda _arrays: None):
     """A copy of a predictor with other content and the checksums that go with it."""
@@ -90,7 +88,15 @@ WRONG = [
     ("format", lambda c: c.update(format="1")),
     ("salt", lambda c: c.update(salt="zz")),
     ("gaps", lambda c: c.update(gaps=[10**6])),
-    ("scores", lambda c: c["scores"].update(daps={"kind": "pooled", "groups": None})),
+    ("scores", lambda c: c["scores"].update(dlac={"kind": "pooled", "groups": None})),
+    ("corrects", lambda c: c["models"][0].update(corrects=True)),
+    ("corrects another", lambda c: c["models"][1].update(corrects=True)),
+    ("no weights", lambda c: c["diffusion"].pop("daps")),
+    ("weights of another", lambda c: c["diffusion"].update(dlac=[0.1, 0.0])),
+    ("a weight below 0", lambda c: c["diffusion"].update(daps=[-0.1, 0.0])),
+    ("a weight that is no number", lambda c: c["diffusion"].update(daps=[float("nan"), 0.0])),
+    ("similar where none are", lambda c: c["diffusion"].update(daps=[0.1, 0.1])),
+    ("three weights", lambda c: c["diffusion"].update(slac=[0.1, 0.1, 0.1])),
     ("kind", lambda c: c["scores"]["lac"].update(kind="town", groups=["a"])),
     ("shares", lambda c: c.update(shares=[1.0])),
 ]
@@ -105,6 +111,8 @@ WRONG_ARRAYS = [
     ("known.names", lambda a: a[:0]),
     ("known.u", lambda a: a[1:]),
     ("known.print", lambda a: a.astype(np.int64)),
+    ("known.alike", lambda a: a[1:]),
+    ("known.alike", lambda a: a.astype(np.int64)),
     ("mixture", lambda a: a - 1),
     ("mixture", lambda a: a[:, :1]),
     ("prior.0", lambda a: a[:1]),
@@ -137,8 +145,9 @@ def test_arrays_that_do_not_fit_are_refused(name, change, folder, tmp_path):
         fedcover.load_predictor(other)
 
 
-def test_the_best_method_is_taken_if_none_is_named(folder):
-    assert sorted(path.name for path in (folder / "model").iterdir()) == sorted(METHODS)
+def test_the_best_method_is_taken_if_none_is_named(finished, folder):
+    kept = [path.name for path in (folder / "model").iterdir()]
+    assert sorted(kept) == sorted(finished.config.methods)
     assert fedcover.load_predictor(folder).method == "fed+prox+prior+mix"
 
 

@@ -14,7 +14,15 @@ from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.splits import Role
 from fedcover.predictor.calibration import Calibration
 
-METHODS = ("loc", "fed", "gen", "fed+prox+prior+mix", "fed+tuned", "central")
+METHODS = (
+    "loc",
+    "fed",
+    "gen",
+    "fed+prox+prior+mix",
+    "fed+tuned",
+    "gen+prior+corrected",
+    "central",
+)
 ALPHAS = (0.1, 0.3)
 
 
@@ -88,21 +96,29 @@ def grown(graph, extra):
     )
 
 
-@pytest.mark.parametrize("method", ["fed", "gen", "fed+prox+prior+mix", "central"])
-def test_nodes_added_later_get_sets_but_no_promise(method, graph, folder, unchanged):
+@pytest.mark.parametrize(
+    ("method", "score", "hops"),
+    [
+        ("fed", "lac", 2),
+        ("gen", "lac", 2),
+        ("fed+prox+prior+mix", "lac", 2),
+        ("central", "lac", 2),
+        ("gen+prior+corrected", "lac", 4),
+        ("fed", "daps", 3),
+        ("fed", "slac", 3),
+    ],
+)
+def test_nodes_added_later_get_sets_but_no_promise(method, score, hops, graph, folder, unchanged):
     predictor = fedcover.load_predictor(folder, method)
     later = grown(graph, 2)
-    found, before = predictor.predict(later), predictor.predict(graph)
+    found, before = (predictor.predict(one, score=score) for one in (later, graph))
     assert found.filter(kind="new")["node"].to_list() == ["new-0", "new-1"]
     assert set(found.filter(kind="new")["promise"]) == {
         "no: it is new, which needs new calibration nodes"
     }
-    reached = np.zeros(int(later.num_nodes), dtype=bool)
-    reached[[0, 1, -1, -2]] = True
-    source, target = later.edge_index.numpy()
-    for _ in range(2):
-        reached[target[reached[source]]] = True
-    if method != "gen":  # there, a change also spreads through generated neighbours
+    reached = reached_from(later, np.array([0, 1, -1, -2]), hops)
+    # A change also spreads through generated neighbours, and to nodes that are similar.
+    if "gen" not in method and score != "slac":
         far = found.with_columns(pl.Series("far", ~reached)).filter("far").drop("far")
         old = before.join(far.select("node"), on="node", maintain_order="left")
         assert far["set"].to_list() == old["set"].to_list()
@@ -111,6 +127,37 @@ def test_nodes_added_later_get_sets_but_no_promise(method, graph, folder, unchan
     changed = found.with_columns(pl.Series("near", reached)).filter("near")
     assert not set(changed["kind"]) & {"test"}
     assert "changed" in set(changed["kind"])
+
+
+@pytest.mark.parametrize("score", ["daps", "slac"])
+def test_a_node_that_left_is_missed_by_those_that_looked_at_it(score, graph, folder, unchanged):
+    predictor = fedcover.load_predictor(folder, "fed")
+    keep = np.arange(1, int(graph.num_nodes))
+    edges = graph.edge_index.numpy()
+    without = assemble(
+        feature_matrix(graph)[keep],
+        edges[:, (edges > 0).all(axis=0)] - 1,
+        graph.y.numpy()[keep],
+        name="without",
+        label_names=graph.label_names,
+        node_ids=[str(graph.node_ids[k]) for k in keep],
+    )
+    found, before = (predictor.predict(one, score=score) for one in (without, graph))
+    unchanged(before, found)
+    assert (found["kind"] == "changed").any()
+    # Those that had it among their similar nodes may be anywhere at its client.
+    far = reached_from(graph, np.array([0]), 4)[keep]  # three from its neighbours
+    there = ((found["kind"] == "changed").to_numpy() & ~far).any()
+    assert there == (score == "slac")
+
+
+def reached_from(graph, nodes, hops):
+    reached = np.zeros(int(graph.num_nodes), dtype=bool)
+    reached[nodes] = True
+    source, target = graph.edge_index.numpy()
+    for _ in range(hops):
+        reached[target[reached[source]]] = True
+    return reached
 
 
 def test_new_nodes_join_their_neighbours_client(graph, folder):
@@ -139,8 +186,8 @@ def test_a_graph_that_does_not_fit_is_refused(graph, folder):
     strange.label_names = ["Alchemy", *graph.label_names[1:]]
     with pytest.raises(DataError, match="has the label 'Alchemy'"):
         predictor.predict(strange)
-    with pytest.raises(UsageError, match="calibrated for lac, aps, raps"):
-        predictor.predict(graph, score="daps")
+    with pytest.raises(UsageError, match="calibrated for lac, aps, raps, daps, slac"):
+        predictor.predict(graph, score="dlac")
     with pytest.raises(UsageError, match="only has 'tests'"):
         predictor.predict(graph, only=("tests",))
 

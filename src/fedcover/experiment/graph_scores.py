@@ -13,10 +13,8 @@ from fedcover.federation import Engine
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.partition import ClientGraph, client_graphs
-from fedcover.graphs.similar import cosines, similar_nodes
+from fedcover.graphs.similar import Alike, similar_at
 from fedcover.graphs.splits import Role
-
-Alike = tuple[NDArray[np.int64], NDArray[np.float64]]  # positions of similar nodes, and cosines
 
 
 class Neighbourhoods:
@@ -64,11 +62,5 @@ class Neighbourhoods:
     def _similar(self, parts: Sequence[ClientGraph]) -> list[Alike]:
         """Every client's similar nodes; features alone decide, so all methods share them."""
         if len(parts) not in self._alike:
-            x = feature_matrix(self._repetition.graph)
-            found = []
-            for part in parts:
-                rows = x[part.nodes]
-                nodes = similar_nodes(rows)
-                found.append((nodes, cosines(rows, nodes)))
-            self._alike[len(parts)] = found
+            self._alike[len(parts)] = similar_at(feature_matrix(self._repetition.graph), parts)
         return self._alike[len(parts)]

@@ -13,32 +13,29 @@ from torch_geometric.data import Data
 
 from fedcover import conformal
 from fedcover.experiment.calibration import membership
-from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
-from fedcover.experiment.recipes import Recipe
-from fedcover.experiment.training import Outcome
+from fedcover.experiment.recipes import Personal, Recipe
+from fedcover.experiment.training import KINDS, Outcome
 from fedcover.federation import Client
 from fedcover.federation.engine import log_prior
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.partition import ClientGraph
 from fedcover.graphs.schema import schema_of
 from fedcover.graphs.splits import Role
+from fedcover.personal.correction import hold_out
 from fedcover.predictor.calibration import POOLED, Calibration, Groups
 from fedcover.predictor.known import Known, fingerprints, hashed, salt_of
-from fedcover.predictor.predictor import Generated, Model, Predictor
+from fedcover.predictor.models import Generated, Model, planned
+from fedcover.predictor.predictor import Predictor
+from fedcover.predictor.view import View
 
-LAST = {"": "shared", "tuned": "tuned"}
-"""Which of a recipe's models speaks, by its personal part; ``mix`` needs all."""
+SPEAKING: dict[Personal, tuple[str, ...]] = {**KINDS, "tuned": ("tuned",)}
+"""Which of a recipe's models are needed to predict."""
 
 
-def kept(recipe: Recipe, config: Config) -> bool:
-    """Whether a predictor can be made of it: not of a simulation, nor of one that is corrected; and
-    only for scores that look at one node at a time."""
-    return (
-        not recipe.method.simulation
-        and recipe.personal != "corrected"
-        and any(name in conformal.SCORES for name in config.scores)
-    )
+def kept(recipe: Recipe) -> bool:
+    """Whether a predictor can be made of it: not of a simulation."""
+    return not recipe.method.simulation
 
 
 def predictor_of(
@@ -55,15 +52,18 @@ def predictor_of(
     salt = salt_of(graph)
     names = hashed(graph.node_ids, salt)
     federation, parts = outcome.prepared.federation, outcome.prepared.parts
-    kinds = list(outcome.models) if recipe.personal == "mix" else [LAST[recipe.personal]]
+    trained = federation.clients
+    if recipe.personal == "corrected":  # its base model knows the nodes that are not held out
+        trained = hold_out(federation, config.personal.correction_share).base.clients
     models = tuple(
         Model(
-            replace(outcome.plans[kind], prior=None),
+            planned(outcome.plans[kind]),
             outcome.models[kind].weights,
-            np.stack([log_prior(client, outcome.plans[kind]) for client in federation.clients]),
+            np.stack([log_prior(client, outcome.plans[kind]) for client in trained]),
             outcome.temperatures.get(kind, 1.0),
+            corrects=kind == "correction",
         )
-        for kind in kinds
+        for kind in SPEAKING[recipe.personal]
     )
     predictor = Predictor(
         method=str(recipe),
@@ -79,6 +79,7 @@ def predictor_of(
         temperature=evaluation.temperature,
         raps=evaluation.raps,
         empty_sets=bool(config.empty_sets),
+        diffusion=evaluation.diffusion,
         quantiles=tuple(config.quantiles),
         shares=tuple(map(float, evaluation.mixture)) if evaluation.mixture is not None else None,
         calibrations={},
@@ -96,7 +97,10 @@ def predictor_of(
         group=graph.get("group_column", None),
         card=card,
     )
-    return replace(predictor, calibrations=_calibrations(predictor, graph, judge))
+    view = predictor.view(graph)
+    if any(conformal.GRAPH_SCORES[name].similar for name in evaluation.diffusion):
+        predictor = replace(predictor, known=replace(predictor.known, alike=view.alike_prints()))
+    return replace(predictor, calibrations=_calibrations(view, judge))
 
 
 def _generated(
@@ -122,19 +126,17 @@ def _generated(
     return tuple(found)
 
 
-def _calibrations(predictor: Predictor, graph: Data, judge: Judge) -> dict[str, Calibration]:
+def _calibrations(view: View, judge: Judge) -> dict[str, Calibration]:
     """The calibration scores as the predictor itself computes them: a node that ties with the
     threshold in the run ties with it later."""
     repetition = judge.repetition
     calib, y = np.flatnonzero(repetition.roles == Role.CALIB), judge.y
-    probs, partition, groups = predictor.probs(graph), repetition.partition, None
+    partition, groups = repetition.partition, None
     if (kind := judge.config.calibrate) != POOLED:
         member, names = membership(kind, repetition)
         groups = Groups(kind, names, member[calib])
     found = {}
     for name in judge.config.scores:
-        if name in conformal.SCORES:
-            scores = conformal.score(name, probs, judge.u, predictor.raps)
-            true = scores[calib, y[calib]]
-            found[name] = Calibration.of(true, partition.client[calib], partition.clients, groups)
+        true = view.scores(name)[calib, y[calib]]
+        found[name] = Calibration.of(true, partition.client[calib], partition.clients, groups)
     return found

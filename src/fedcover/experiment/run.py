@@ -142,7 +142,7 @@ def run(
             evaluation = judge.evaluate(outcome.logits, outcome.ledger, outcome.prepared.parts)
             _announce(outcome, evaluation, config.calibrate)
             book.enter(recipe, judge.repetition, outcome, evaluation)
-            if done == 0 and kept(recipe, config):
+            if done == 0 and kept(recipe):
                 card = _card(graph, judge, evaluation, spending if recipe.base == "gen" else None)
                 predictors.append(predictor_of(recipe, graph, judge, outcome, evaluation, card))
         report(f"calibrate {name}", config.seeds, config.seeds)

@@ -3,7 +3,7 @@
 Similarity is the cosine of two nodes' features. A client looks among its own nodes only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fedcover.errors import DataError, UsageError
+from fedcover.graphs.partition import ClientGraph
 
 Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × features
+Alike = tuple[NDArray[np.int64], NDArray[np.float64]]  # positions of similar nodes, and cosines
 
 NEAREST = 20
 """How many similar nodes SNAPS's authors take (their program's default)."""
@@ -66,6 +68,16 @@ def cosines(x: Features, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
         dot = np.einsum("bd,bkd->bk", _dense(rows[start:stop]), theirs, dtype=np.float64)
         result[start:stop] = dot / (norm[start:stop, None] * norm[others].reshape(dot.shape))
     return np.where(nodes >= 0, np.maximum(result, 0.0), 0.0)
+
+
+def similar_at(x: Features, parts: Sequence[ClientGraph]) -> list[Alike]:
+    """For every client the similar nodes among its own."""
+    found = []
+    for part in parts:
+        rows = x[part.nodes]
+        nodes = similar_nodes(rows)
+        found.append((nodes, cosines(rows, nodes)))
+    return found
 
 
 def _comparable(x: Features) -> Features:

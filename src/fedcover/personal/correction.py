@@ -80,14 +80,15 @@ def correction_plan(plan: Plan, settings: PersonalSettings) -> SetsPlan:
 def correction_clients(parted: Parted, base: Trained) -> Federation:
     """What the correction is trained on: probabilities as features, logits as an offset."""
     clients = [
-        _on_outputs(client, held, logits)
+        replace(on_outputs(client, logits), train=held)
         for client, held, logits in zip(parted.base.clients, parted.held, base.logits, strict=True)
     ]
     return replace(parted.base, clients=clients)
 
 
-def _on_outputs(client: Client, held: Index, logits: NDArray[np.floating]) -> Client:
-    return replace(client, x=softmax(logits), train=held, offset=logits)
+def on_outputs(client: Client, logits: NDArray[np.floating]) -> Client:
+    """The client as its correction sees it."""
+    return replace(client, x=softmax(logits), offset=logits)
 
 
 def no_correction(plan: Plan, seed: int) -> Weights:

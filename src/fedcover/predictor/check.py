@@ -7,11 +7,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcover.conformal import RULES, SCORES
+from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
 from fedcover.models.gnn import MODELS, operators
 from fedcover.predictor.calibration import Calibration
 from fedcover.predictor.known import SALT_BYTES
-from fedcover.predictor.predictor import Model, Predictor
+from fedcover.predictor.models import Model
+from fedcover.predictor.predictor import Predictor
 
 
 def check_predictor(predictor: Predictor) -> None:
@@ -22,8 +23,10 @@ def check_predictor(predictor: Predictor) -> None:
     _must(len(clients) >= 1 and len(set(clients)) == len(clients), "clients must differ")
     _must(_whole(predictor.features), "features must be a whole number")
     _must(len(predictor.models) >= 1, "there must be a model")
+    _must(not predictor.models[0].corrects, "the first model has nothing to correct")
     for model in predictor.models:
-        _check_model(model, predictor.features, len(labels), parts)
+        inputs = len(labels) if model.corrects else predictor.features
+        _check_model(model, inputs, len(labels), parts)
     _check_mixture(predictor)
     _must(_positive(predictor.temperature), "the temperature must be positive")
     _must(len(predictor.generated) == parts, "generated neighbours must be given for each client")
@@ -37,8 +40,9 @@ def check_predictor(predictor: Predictor) -> None:
     _must(shares is None or len(shares) == len(clients), "shares must be given for each client")
     _must(bool(predictor.calibrations), "it has no score")
     for name, calibration in predictor.calibrations.items():
-        _must(name in SCORES, f"the score {name!r} is unknown")
+        _must(name in SCORES or name in GRAPH_SCORES, f"the score {name!r} is unknown")
         _check_calibration(calibration, len(labels), len(clients))
+    _check_diffusion(predictor)
     if predictor.raps is not None:
         _must(all(map(math.isfinite, predictor.raps)), "RAPS's constants must be numbers")
     _check_known(predictor)
@@ -87,6 +91,17 @@ def _check_calibration(calibration: Calibration, labels: int, clients: int) -> N
         _array(groups.member, scores.shape, "scores' groups", low=0, high=wanted - 1)
 
 
+def _check_diffusion(predictor: Predictor) -> None:
+    graph = {name: GRAPH_SCORES[name] for name in predictor.calibrations if name in GRAPH_SCORES}
+    weights = predictor.diffusion
+    _must(weights.keys() == graph.keys(), "a graph score's weights are missing")
+    for name, one in weights.items():
+        whole = all(0.0 <= weight <= 1.0 for weight in one) and sum(one) <= 1.0 + 1e-9
+        _must(whole and (graph[name].similar or one.similar == 0.0), f"{name}'s weights do not fit")
+    similar = any(one.similar for one in graph.values())
+    _must((predictor.known.alike is not None) == similar, "who is similar is not known")
+
+
 def _check_known(predictor: Predictor) -> None:
     known = predictor.known
     shape = known.names.shape
@@ -94,6 +109,9 @@ def _check_known(predictor: Predictor) -> None:
     _must(len(shape) == 1 and shape[0] > 0, "it knows no node")
     _must(known.names.dtype == known.print.dtype == np.uint64, "hashes must be of 64 bits")
     _array(known.print, shape, "fingerprints")
+    if known.alike is not None:
+        _must(known.alike.dtype == np.uint64, "hashes must be of 64 bits")
+        _array(known.alike, shape, "similar nodes' hashes")
     _array(known.client, shape, "nodes' clients", low=0, high=len(predictor.clients) - 1)
     _array(known.role, shape, "roles", low=-1, high=3)
     _array(known.u, shape, "nodes' random numbers", low=0.0, high=1.0)

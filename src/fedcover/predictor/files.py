@@ -18,7 +18,7 @@ from safetensors.numpy import load as unpack
 from safetensors.numpy import save as pack
 from scipy import sparse
 
-from fedcover.conformal import RapsConstants
+from fedcover.conformal import Diffusion, RapsConstants
 from fedcover.errors import DataError
 from fedcover.federation import Plan
 from fedcover.graphs.regular import check_regular
@@ -29,7 +29,8 @@ from fedcover.predictor.calibration import Calibration, Groups
 from fedcover.predictor.card import card_text
 from fedcover.predictor.check import check_predictor
 from fedcover.predictor.known import Known
-from fedcover.predictor.predictor import Generated, Model, Predictor
+from fedcover.predictor.models import PLANNED, Generated, Model
+from fedcover.predictor.predictor import Predictor
 
 FORMAT = 1
 JSON, ARRAYS, CARD = "model.json", "arrays.safetensors", "MODEL_CARD.md"
@@ -52,15 +53,17 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
         "raps": predictor.raps._asdict() if predictor.raps else None,
         "models": [
             {
-                "plan": {k: v for k, v in asdict(model.plan).items() if k in _PLANNED},
+                "plan": {k: v for k, v in asdict(model.plan).items() if k in PLANNED},
                 "temperature": model.temperature,
                 "shared": _shared(model),
+                "corrects": model.corrects,
             }
             for model in predictor.models
         ],
         "generated": [None if one is None else one.weight for one in predictor.generated],
         "quantiles": predictor.quantiles,
         "shares": predictor.shares,
+        "diffusion": predictor.diffusion,
         "scores": {
             name: {"kind": one.kind, "groups": one.groups.names if one.groups else None}
             for name, one in predictor.calibrations.items()
@@ -140,9 +143,6 @@ def _checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_PLANNED = ("model", "classes", "hidden", "unit_features", "batch_size")
-
-
 def _folder(path: Path, method: str | None) -> Path:
     if (path / JSON).exists():
         return path
@@ -187,7 +187,7 @@ def _arrays(predictor: Predictor) -> Arrays:
         if calibration.groups is not None:
             arrays[f"scores.{name}.member"] = calibration.groups.member
     known = {name: array for name, array in vars(predictor.known).items() if name != "salt"}
-    arrays |= {f"known.{name}": array for name, array in known.items()}
+    arrays |= {f"known.{name}": array for name, array in known.items() if array is not None}
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
@@ -207,6 +207,7 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
                 _weights(arrays, k, count, bool(one["shared"])),
                 arrays[f"prior.{k}"],
                 float(one["temperature"]),
+                bool(one["corrects"]),
             )
             for k, one in enumerate(content["models"])
         ),
@@ -215,6 +216,7 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
             None if weight is None else _generated(arrays, c, words["features"], float(weight))
             for c, weight in enumerate(content["generated"])
         ),
+        diffusion={name: Diffusion(*one) for name, one in content["diffusion"].items()},
         quantiles=tuple(map(str, content["quantiles"])),
         shares=tuple(map(float, content["shares"])) if content["shares"] else None,
         calibrations={
@@ -223,7 +225,11 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
         },
         known=Known(
             bytes.fromhex(content["salt"]),
-            *(arrays[f"known.{f.name}"] for f in fields(Known) if f.name != "salt"),
+            **{
+                name.removeprefix("known."): array
+                for name, array in arrays.items()
+                if name.startswith("known.")
+            },
         ),
         schema=_schema(content),
         scaling=Scaling.from_dict(content["scaling"]) if content["scaling"] else None,

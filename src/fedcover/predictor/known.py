@@ -23,7 +23,8 @@ _GAP = np.uint64(0x6A70)  # stands for a feature that is missing
 @dataclass(frozen=True)
 class Known:
     """One entry a node, in the graph's order: its hashed name, its client, its role, APS's u, and
-    a fingerprint of its features and neighbours. ``salt`` enters both hashes."""
+    a fingerprint of its features and neighbours; of its similar nodes, too, where a score looks at
+    them. ``salt`` enters all hashes."""
 
     salt: bytes
     names: NDArray[np.uint64]
@@ -31,6 +32,7 @@ class Known:
     role: NDArray[np.int8]
     u: NDArray[np.float64]
     print: NDArray[np.uint64]
+    alike: NDArray[np.uint64] | None = None
 
     def places(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Where each of these names stands here; -1 for a node that is new."""
@@ -79,12 +81,21 @@ def fingerprints(graph: Data, names: NDArray[np.uint64], salt: bytes) -> NDArray
     return _digests((node.tobytes() for node in parts), salt)
 
 
+def list_prints(names: NDArray[np.uint64], nodes: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """For every node eight bytes that change with its list (n, k) of nodes; -1 is no node."""
+    listed = np.where(nodes >= 0, splitmix(names[nodes]), np.uint64(0))
+    return np.asarray(listed.sum(axis=1, dtype=np.uint64))
+
+
 def touched(
-    source: NDArray[np.int64], target: NDArray[np.int64], changed: NDArray[np.bool_]
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+    changed: NDArray[np.bool_],
+    hops: int = HOPS,
 ) -> NDArray[np.bool_]:
     """The nodes whose outputs may differ because these have changed."""
     reached = changed.copy()
-    for _ in range(HOPS):
+    for _ in range(hops):
         reached[target[reached[source]]] = True
     return reached
 

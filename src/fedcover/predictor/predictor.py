@@ -3,55 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover import conformal
-from fedcover.errors import DataError, UsageError
-from fedcover.federation import Client, Plan
-from fedcover.federation.forward import forward
-from fedcover.graphs.assemble import feature_matrix, with_features
-from fedcover.graphs.check import check_graph
+from fedcover.errors import UsageError
 from fedcover.graphs.datasets import load
-from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
-from fedcover.graphs.scaling import Scaling, scaled
+from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema
-from fedcover.graphs.splits import Role
-from fedcover.models import Weights
-from fedcover.neighbors.augment import augment
-from fedcover.personal.mixture import TINY, mixed
 from fedcover.predictor.calibration import Calibration, Groups
-from fedcover.predictor.known import Known, located
+from fedcover.predictor.known import Known
+from fedcover.predictor.models import Generated, Model
 from fedcover.predictor.promise import PROMISES, promises
-from fedcover.predictor.seen import Seen, numbered
-
-
-@dataclass(frozen=True)
-class Generated:
-    """A client's generated neighbours: their features, and (2, m) which is linked to which node,
-    the latter by its name's hash."""
-
-    features: sparse.csr_array
-    source: NDArray[np.int64]
-    target: NDArray[np.uint64]
-    weight: float
-
-
-@dataclass(frozen=True)
-class Model:
-    """One kind of model of a recipe: its plan, and the weights of every client."""
-
-    plan: Plan
-    weights: Sequence[Weights]
-    prior: NDArray[np.float64]  # clients × labels, added to the logits
-    temperature: float = 1.0  # before it is mixed with others
+from fedcover.predictor.seen import numbered
+from fedcover.predictor.view import View
 
 
 @dataclass(frozen=True)
@@ -71,6 +42,7 @@ class Predictor:
     temperature: float
     raps: conformal.RapsConstants | None
     empty_sets: bool
+    diffusion: Mapping[str, conformal.Diffusion]  # by graph score
     quantiles: tuple[str, ...]  # the run's quantile rules
     shares: tuple[float, ...] | None  # the clients' shares of test nodes, for the rule ``mixture``
     calibrations: Mapping[str, Calibration]  # by score
@@ -119,21 +91,24 @@ class Predictor:
         for kind in only or ():
             if kind not in PROMISES:
                 raise UsageError(f"only has {kind!r}; it must be one of {', '.join(PROMISES)}.")
-        graph, seen = self._look_at(graph)
-        probs = self._probs(graph, seen)
-        scores = conformal.score(score, probs, seen.u, self.raps)
+        view = self.view(graph)
+        scores, kinds = view.scores(score), view.seen.kinds(view.changed(score))
         if not self.empty_sets:
             scores[np.arange(len(scores)), scores.argmin(axis=1)] = -np.inf
-        calibration, kinds = self.calibrations[score], seen.kinds()
-        member = self._member(graph, seen, calibration.groups)
+        calibration = self.calibrations[score]
+        member = _member(view, calibration.groups)
         sets = _sets(scores, thresholds, calibration.groups, member)
-        said = promises(kinds, seen.client, member, calibration, thresholds, rule)
-        table = self._table(graph, seen, probs, sets).with_columns(pl.Series("promise", said))
+        said = promises(kinds, view.seen.client, member, calibration, thresholds, rule)
+        table = self._table(view, kinds, sets).with_columns(pl.Series("promise", said))
         return table if only is None else table.filter(pl.col("kind").is_in(list(only)))
 
     def probs(self, graph: Data | str | Path) -> NDArray[np.float64]:
         """Every node's calibrated probabilities, nodes × ``labels``."""
-        return self._probs(*self._look_at(graph))
+        return self.view(graph).probs
+
+    def view(self, graph: Data | str | Path) -> View:
+        """The graph as the predictor sees it: its nodes' probabilities and scores."""
+        return View.of(self, self.read(graph) if isinstance(graph, str | Path) else graph)
 
     def q_hat(self, alpha: float, score: str | None = None, quantile: str | None = None) -> float:
         """The threshold at level 1 − ``alpha``; the pooled one, where groups have their own."""
@@ -158,127 +133,20 @@ class Predictor:
             )
         return name
 
-    def _member(self, graph: Data, seen: Seen, groups: Groups | None) -> NDArray[np.int64] | None:
-        """Which threshold each node takes; None: it is not the node that decides."""
-        if groups is None or groups.kind == "class":
-            return None
-        return seen.client if groups.kind == "client" else numbered(graph, "group", groups.names)
-
-    def _look_at(self, graph: Data | str | Path) -> tuple[Data, Seen]:
-        if isinstance(graph, str | Path):
-            graph = self.read(graph)
-        graph = check_graph(graph, labelled=False)
-        self._check(graph)
-        links = [(one.source, one.target) for one in self.generated if one is not None]
-        seen = Seen.of(graph, self.known, self.clients, self.given, links)
-        if self.scaling is None:
-            return graph, seen
-        missing = graph.missing.numpy() if "missing" in graph else None
-        return with_features(graph, scaled(feature_matrix(graph), self.scaling, missing)), seen
-
-    def _probs(self, graph: Data, seen: Seen) -> NDArray[np.float64]:
-        return conformal.softmax(self._logits(graph, seen), self.temperature)
-
-    def _check(self, graph: Data) -> None:
-        if graph.x.shape[1] != self.features:
-            raise DataError(
-                f"{graph.name} has {graph.x.shape[1]} features; the predictor was trained with "
-                f"{self.features}."
-            )
-        if "missing" in graph:
-            self._check_gaps(graph)
-        strange = [label for label in graph.label_names if label not in self.labels]
-        if strange:
-            raise DataError(
-                f"{graph.name} has the label {strange[0]!r}; the predictor knows "
-                f"{', '.join(self.labels)}."
-            )
-
-    def _check_gaps(self, graph: Data) -> None:
-        """Refuse a gap in a column of which the training nodes' mean is not known."""
-        known = np.zeros(self.features, dtype=bool)
-        if self.scaling is not None:
-            known = (self.scaling.mean != 0) | (self.scaling.scale != 1)
-            known[list(self.gaps)] = True
-        without = np.flatnonzero(~known[graph.missing.numpy()[1]])
-        if len(without):
-            row, column = graph.missing.numpy()[:, without[0]]
-            name = graph.feature_names[column] if "feature_names" in graph else column
-            raise DataError(
-                f"{graph.name}: node {graph.node_ids[row]} has no {name}; no training node was "
-                "without it, so that the predictor has nothing to put in its place."
-            )
-
-    def _logits(self, graph: Data, seen: Seen) -> NDArray[np.float32]:
-        cut = Partition(
-            np.zeros_like(seen.client) if self.whole else seen.client,
-            1 if self.whole else len(self.clients),
-            "given",
-            0,
-            np.empty((2, 0), dtype=np.int64),
-            ("all",) if self.whole else self.clients,
-        )
-        parts = client_graphs(graph, cut)
-        x, y = feature_matrix(graph), np.zeros(len(seen.names), dtype=np.int64)
-        clients = []
-        for number, part in enumerate(parts):
-            train = np.flatnonzero(seen.role[part.nodes] == Role.TRAIN)
-            client = Client(
-                x[part.nodes],
-                part.edge_index,
-                y[part.nodes],
-                train if len(train) else np.zeros(1, dtype=np.int64),
-                np.empty(0, dtype=np.int64),
-            )
-            clients.append(self._augmented(client, seen.names[part.nodes], number))
-        outputs = [self._output(clients, parts, model) for model in self.models]
-        if self.mixture is None:
-            return outputs[-1]
-        probs = [
-            conformal.softmax(own, model.temperature)
-            for own, model in zip(outputs, self.models, strict=True)
-        ]
-        together = mixed(probs, self.mixture[seen.client])
-        return np.asarray(np.log(np.maximum(together, TINY)).astype(np.float32))
-
-    def _augmented(self, client: Client, names: NDArray[np.uint64], number: int) -> Client:
-        """The client's graph with its generated neighbours, as far as their nodes are there."""
-        generated = self.generated[number]
-        if generated is None:
-            return client
-        local = located(names, generated.target)
-        still = local >= 0
-        links = np.stack([generated.source[still], local[still]])
-        return augment(client, generated.features, links, generated.weight)
-
-    def _output(
-        self, clients: Sequence[Client], parts: Sequence[ClientGraph], model: Model
-    ) -> NDArray[np.float32]:
-        if model.prior.any():
-            clients = [
-                replace(client, offset=np.tile(prior, (client.nodes, 1)))
-                for client, prior in zip(clients, model.prior, strict=True)
-            ]
-        rows = forward(clients, model.weights, model.plan)
-        logits = np.empty((sum(len(p.nodes) for p in parts), len(self.labels)), dtype=np.float32)
-        for part, own in zip(parts, rows, strict=True):
-            logits[part.nodes] = own[: len(part.nodes)]
-        return logits
-
     def _table(
-        self, graph: Data, seen: Seen, probs: NDArray[np.floating], sets: NDArray[np.bool_]
+        self, view: View, kinds: NDArray[np.object_], sets: NDArray[np.bool_]
     ) -> pl.DataFrame:
         from fedcover.experiment.frames import spelt_sets
 
-        y = self._labels(graph)
+        probs, y = view.probs, self._labels(view.graph)
         known = y >= 0
         names = np.array([*self.labels, None], dtype=object)
         covered = sets[np.arange(len(y)), np.maximum(y, 0)]
         return pl.DataFrame(
             {
-                "node": pl.Series(np.asarray(graph.node_ids)).cast(pl.String),
-                "client": np.array(self.clients, dtype=object)[seen.client].tolist(),
-                "kind": pl.Series(seen.kinds().tolist(), dtype=pl.String),
+                "node": pl.Series(np.asarray(view.graph.node_ids)).cast(pl.String),
+                "client": np.array(self.clients, dtype=object)[view.seen.client].tolist(),
+                "kind": pl.Series(kinds.tolist(), dtype=pl.String),
                 "label": pl.Series(names[y].tolist(), dtype=pl.String),
                 "set": spelt_sets(sets, self.labels),
                 "size": sets.sum(axis=1),
@@ -296,6 +164,15 @@ class Predictor:
         number = {label: k for k, label in enumerate(self.labels)}
         table = np.array([*(number[label] for label in graph.label_names), -1])
         return np.asarray(table[graph.y.numpy()])
+
+
+def _member(view: View, groups: Groups | None) -> NDArray[np.int64] | None:
+    """Which threshold each node takes; None: it is not the node that decides."""
+    if groups is None or groups.kind == "class":
+        return None
+    if groups.kind == "client":
+        return view.seen.client
+    return numbered(view.graph, "group", groups.names)
 
 
 def _sets(

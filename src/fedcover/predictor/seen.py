@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError
 from fedcover.graphs.splits import Role
-from fedcover.predictor.known import Known, fingerprints, hashed, located, touched
+from fedcover.predictor.known import HOPS, Known, fingerprints, hashed, located, touched
 
 _SEED = 0x0DD  # of the u of nodes that are new
 
@@ -35,11 +35,12 @@ class Seen:
         clients: Sequence[str],
         given: bool,
         links: Sequence[tuple[NDArray[np.int64], NDArray[np.uint64]]] = (),
+        hops: int = HOPS,
     ) -> Seen:
         """With ``given``, clients are taken from the graph's own column, else as they were.
 
         ``links`` join generated neighbours, numbered at each client, to nodes by their names'
-        hashes: what changes at one such node reaches the others.
+        hashes: what changes at one such node reaches the others. Models look ``hops`` far.
         """
         names = hashed(graph.node_ids, known.salt)
         place = known.places(names)
@@ -58,13 +59,14 @@ class Seen:
         role = np.where(new, np.int8(-1), known.role[place])
         drawn = (names ^ np.uint64(_SEED)).astype(np.float64) / 2.0**64
         u = np.where(new, np.minimum(drawn, np.nextafter(1.0, 0.0)), known.u[place])
-        return cls(names, client, role, u, new, _reached(source, target, differs, names, links))
+        changed = _reached(source, target, differs, names, links, hops)
+        return cls(names, client, role, u, new, changed)
 
-    def kinds(self) -> NDArray[np.object_]:
-        """What each node is, as in ``PROMISES``."""
+    def kinds(self, changed: NDArray[np.bool_]) -> NDArray[np.object_]:
+        """What each node is, as in ``PROMISES``; ``changed`` are those whose scores may have."""
         words = np.array([role.name.lower() for role in Role] + ["unlabelled"], dtype=object)
         kinds = words[self.role]
-        kinds[self.changed & np.isin(self.role, (-1, Role.TEST))] = "changed"
+        kinds[changed & np.isin(self.role, (-1, Role.TEST))] = "changed"
         kinds[self.new] = "new"
         return np.asarray(kinds)
 
@@ -90,6 +92,7 @@ def _reached(
     differs: NDArray[np.bool_],
     names: NDArray[np.uint64],
     links: Sequence[tuple[NDArray[np.int64], NDArray[np.uint64]]],
+    hops: int = HOPS,
 ) -> NDArray[np.bool_]:
     """The nodes whose outputs may differ; generated neighbours are numbered after the nodes."""
     sources, targets, count = [source], [target], len(names)
@@ -104,7 +107,7 @@ def _reached(
         count += int(generated.max(initial=-1)) + 1
         differs = np.concatenate([differs, np.zeros(count - len(differs), dtype=bool)])
         differs[lost] = True
-    reached = touched(np.concatenate(sources), np.concatenate(targets), differs)
+    reached = touched(np.concatenate(sources), np.concatenate(targets), differs, hops)
     return reached[: len(names)]
 
 

@@ -1,0 +1,180 @@
+"""A graph as a predictor sees it: its nodes, their probabilities, and their scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from fedcover import conformal
+from fedcover.errors import DataError
+from fedcover.federation import Client
+from fedcover.graphs.assemble import feature_matrix, with_features
+from fedcover.graphs.check import check_graph
+from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
+from fedcover.graphs.scaling import scaled
+from fedcover.graphs.similar import Alike, similar_at
+from fedcover.graphs.splits import Role
+from fedcover.neighbors.augment import augment
+from fedcover.personal.mixture import TINY, mixed
+from fedcover.predictor.known import HOPS, list_prints, located, touched
+from fedcover.predictor.models import outputs
+from fedcover.predictor.seen import Seen
+
+if TYPE_CHECKING:
+    from fedcover.predictor.predictor import Predictor
+
+
+@dataclass(frozen=True)
+class View:
+    """What is asked for is computed once."""
+
+    predictor: Predictor
+    graph: Data  # its features on the predictor's scale
+    seen: Seen
+
+    @classmethod
+    def of(cls, predictor: Predictor, graph: Data) -> View:
+        """Refuses a graph that does not fit."""
+        graph = check_graph(graph, labelled=False)
+        _check(predictor, graph)
+        links = [(one.source, one.target) for one in predictor.generated if one is not None]
+        hops = HOPS * (1 + sum(model.corrects for model in predictor.models))
+        seen = Seen.of(graph, predictor.known, predictor.clients, predictor.given, links, hops)
+        if predictor.scaling is not None:
+            missing = graph.missing.numpy() if "missing" in graph else None
+            graph = with_features(graph, scaled(feature_matrix(graph), predictor.scaling, missing))
+        return cls(predictor, graph, seen)
+
+    @cached_property
+    def probs(self) -> NDArray[np.float64]:
+        """Every node's calibrated probabilities, nodes × labels."""
+        return conformal.softmax(self._logits(), self.predictor.temperature)
+
+    def scores(self, name: str) -> NDArray[np.float32]:
+        """Every node's scores, nodes × labels."""
+        graph, raps = conformal.GRAPH_SCORES.get(name), self.predictor.raps
+        scores = conformal.score(graph.base if graph else name, self.probs, self.seen.u, raps)
+        if graph is None:
+            return scores
+        alike = self.alike if graph.similar else [(None, None)] * len(self._parts)
+        mixture = np.empty_like(scores)
+        for part, near in zip(self._parts, alike, strict=True):
+            held = conformal.graph_scores(scores[part.nodes], part.edge_index, *near)
+            mixture[part.nodes] = held.combined(self.predictor.diffusion[name])
+        return mixture
+
+    def changed(self, name: str) -> NDArray[np.bool_]:
+        """Which nodes' scores may differ from those that they had in the run."""
+        graph, changed = conformal.GRAPH_SCORES.get(name), self.seen.changed
+        if graph is None:
+            return changed
+        source, target = self.graph.edge_index.numpy()
+        reached = touched(source, target, changed, 1)
+        if graph.similar:
+            known = self.predictor.known
+            place = known.places(self.seen.names)
+            if known.alike is not None:
+                reached |= self.alike_prints() != known.alike[place]
+            for part, (nodes, _) in zip(self._parts, self.alike, strict=True):
+                near = (nodes >= 0) & changed[part.nodes][nodes]
+                reached[part.nodes[near.any(axis=1)]] = True
+        return reached
+
+    def alike_prints(self) -> NDArray[np.uint64]:
+        """For every node eight bytes that change with the list of nodes that are similar to it."""
+        prints = np.empty(len(self.seen.names), dtype=np.uint64)
+        for part, (nodes, _) in zip(self._parts, self.alike, strict=True):
+            prints[part.nodes] = list_prints(self.seen.names[part.nodes], nodes)
+        return prints
+
+    @cached_property
+    def alike(self) -> list[Alike]:
+        """By client, the nodes that are similar to each of its own."""
+        return similar_at(feature_matrix(self.graph), self._parts)
+
+    @cached_property
+    def _parts(self) -> list[ClientGraph]:
+        whole, clients = self.predictor.whole, self.predictor.clients
+        cut = Partition(
+            np.zeros_like(self.seen.client) if whole else self.seen.client,
+            1 if whole else len(clients),
+            "given",
+            0,
+            np.empty((2, 0), dtype=np.int64),
+            ("all",) if whole else clients,
+        )
+        return client_graphs(self.graph, cut)
+
+    def _logits(self) -> NDArray[np.float32]:
+        predictor, parts = self.predictor, self._parts
+        said = []
+        for rows in outputs(predictor.models, self._clients()):
+            logits = np.empty((len(self.seen.names), len(predictor.labels)), dtype=np.float32)
+            for part, own in zip(parts, rows, strict=True):
+                logits[part.nodes] = own[: len(part.nodes)]
+            said.append(logits)
+        if predictor.mixture is None:
+            return said[-1]
+        probs = [
+            conformal.softmax(own, model.temperature)
+            for own, model in zip(said, predictor.models, strict=True)
+        ]
+        together = mixed(probs, predictor.mixture[self.seen.client])
+        return np.asarray(np.log(np.maximum(together, TINY)).astype(np.float32))
+
+    def _clients(self) -> list[Client]:
+        """The clients' graphs with their generated neighbours, as far as these' nodes are there."""
+        x, seen, clients = feature_matrix(self.graph), self.seen, []
+        for part, generated in zip(self._parts, self.predictor.generated, strict=True):
+            train = np.flatnonzero(seen.role[part.nodes] == Role.TRAIN)
+            client = Client(
+                x[part.nodes],
+                part.edge_index,
+                np.zeros(len(part.nodes), dtype=np.int64),
+                train if len(train) else np.zeros(1, dtype=np.int64),
+                np.empty(0, dtype=np.int64),
+            )
+            if generated is not None:
+                local = located(seen.names[part.nodes], generated.target)
+                still = local >= 0
+                links = np.stack([generated.source[still], local[still]])
+                client = augment(client, generated.features, links, generated.weight)
+            clients.append(client)
+        return clients
+
+
+def _check(predictor: Predictor, graph: Data) -> None:
+    if graph.x.shape[1] != predictor.features:
+        raise DataError(
+            f"{graph.name} has {graph.x.shape[1]} features; the predictor was trained with "
+            f"{predictor.features}."
+        )
+    if "missing" in graph:
+        _check_gaps(predictor, graph)
+    strange = [label for label in graph.label_names if label not in predictor.labels]
+    if strange:
+        raise DataError(
+            f"{graph.name} has the label {strange[0]!r}; the predictor knows "
+            f"{', '.join(predictor.labels)}."
+        )
+
+
+def _check_gaps(predictor: Predictor, graph: Data) -> None:
+    """Refuse a gap in a column of which the training nodes' mean is not known."""
+    known = np.zeros(predictor.features, dtype=bool)
+    if predictor.scaling is not None:
+        known = (predictor.scaling.mean != 0) | (predictor.scaling.scale != 1)
+        known[list(predictor.gaps)] = True
+    without = np.flatnonzero(~known[graph.missing.numpy()[1]])
+    if len(without):
+        row, column = graph.missing.numpy()[:, without[0]]
+        name = graph.feature_names[column] if "feature_names" in graph else column
+        raise DataError(
+            f"{graph.name}: node {graph.node_ids[row]} has no {name}; no training node was "
+            "without it, so that the predictor has nothing to put in its place."
+        )
