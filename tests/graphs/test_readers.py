@@ -253,15 +253,9 @@ BAD_CSV = {
         (NODES.replace("w,x", "wä,x").encode("latin-1"), EDGES),
         "nodes.csv, line 4: is not text in UTF-8; save the file with that encoding.",
     ),
-    "semicolons": (
-        (NODES.replace(",", ";"), EDGES),
-        "nodes.csv has semicolons between its columns, which must be commas (and a point in "
-        "decimal numbers).",
-    ),
     "tabs": (
         (NODES, EDGES.replace(",", "\t")),
-        "edges.csv has tabs between its columns, which must be commas (and a point in decimal "
-        "numbers).",
+        "edges.csv has tabs between its columns, which must be commas or semicolons.",
     ),
     "CR line ends": (
         (NODES.replace("\n", "\r"), EDGES),

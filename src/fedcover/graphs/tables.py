@@ -1,6 +1,7 @@
 """One table as columns, where every mistake has a place to point at.
 
-Files are CSV or TSV, plain or compressed (``.gz``, ``.zst``), or Parquet.
+Files are CSV or TSV, plain or compressed (``.gz``, ``.zst``), or Parquet. Semicolons may stand
+between the columns of a CSV, and decimal commas in its numbers then.
 """
 
 import csv
@@ -14,6 +15,7 @@ import polars as pl
 
 from fedcover.errors import DataError
 from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
+from fedcover.graphs.decimals import AmbiguousNumberError, with_points
 from fedcover.graphs.headers import meanings
 from fedcover.graphs.parquet import check_parquet
 from fedcover.graphs.regular import check_regular
@@ -64,6 +66,9 @@ class Table:
             except OSError:
                 self.refuse("is not a readable file")
         header = self._header() if self.is_csv else self._schema()
+        if self._delimiter == "," and len(header) == 1 and ";" in header[0] and self.is_csv:
+            self._delimiter = ";"
+            header = self._header()
         self._raw = header
         columns = meanings(header, wanted, features)
         self.spelt = self._spelling(header, columns, wanted)
@@ -80,7 +85,7 @@ class Table:
                     if others or column in wanted
                 }
             )
-        elif not rest:
+        elif not rest or (self._delimiter == ";" and not others):
             self.frame = self._strings(columns)
         else:
             self.frame = self._read_csv(columns, rest, words)
@@ -182,6 +187,8 @@ class Table:
     def _read_csv(
         self, columns: list[str], rest: list[str], words: Collection[str] | None
     ) -> pl.DataFrame:
+        if self._delimiter == ";":
+            return self._with_points(columns, set(rest).difference(words or ()))
         if words is None:
             words = self._wordy(columns, rest)
         types: dict[str, type[pl.DataType]] = dict.fromkeys(columns, pl.String)
@@ -202,6 +209,12 @@ class Table:
             for name in rest
             if probe[name].cast(pl.Float32, strict=False).null_count() > probe[name].null_count()
         ]
+
+    def _with_points(self, columns: list[str], numbers: Collection[str]) -> pl.DataFrame:
+        try:
+            return with_points(self._strings(columns), (c for c in columns if c in numbers))
+        except AmbiguousNumberError as found:
+            self.refuse(str(found), row=found.row, column=found.column)
 
     def _strings(self, columns: list[str]) -> pl.DataFrame:
         try:
@@ -244,11 +257,8 @@ class Table:
         """Refuse a header that is one name because something else stands between its columns."""
         for other, name in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
             if self.is_csv and len(header) == 1 and other in header[0]:
-                good = "tabs" if self._delimiter == "\t" else "commas"
-                self.refuse(
-                    f"has {name} between its columns, which must be {good} (and a point in "
-                    "decimal numbers)"
-                )
+                good = "tabs" if self._delimiter == "\t" else "commas or semicolons"
+                self.refuse(f"has {name} between its columns, which must be {good}")
 
     def _refuse_encoding(self) -> NoReturn:
         """Say in which line the first byte stands that is no text."""
