@@ -32,6 +32,7 @@ COUNTS = {
     "nodes.csv, read with a schema": 600,
     "edges.csv": 600,
     "nodes.tsv": 300,
+    "nodes.csv, with semicolons": 600,
     "nodes.csv.gz": 600,
     "nodes.csv.gz, inside": 300,
     "nodes.csv.zst": 600,
@@ -201,6 +202,7 @@ def readers(tmp_path: Path) -> dict[str, Reader]:
     table = io.BytesIO()
     pl.read_csv(NODES).write_parquet(table)
     tabbed = pl.read_csv(NODES).write_csv(separator="\t").encode()
+    european = NODES.replace(b",", b";").replace(b"1.5", b"1,5").replace(b".5;", b",5;")
     inside = tmp_path / "inside"
     inside.mkdir()
     zipped = {"gz": gzip.compress, "zst": raw_zstd}
@@ -217,6 +219,7 @@ def readers(tmp_path: Path) -> dict[str, Reader]:
         ),
         "edges.csv": folder_reader(tmp_path / "c", "edges.csv", EDGES, mutated),
         "nodes.tsv": folder_reader(tmp_path / "d", "nodes.tsv", tabbed, mutated),
+        "nodes.csv, with semicolons": folder_reader(tmp_path / "s", "nodes.csv", european, mutated),
         **{
             f"nodes.csv.{end}": folder_reader(
                 tmp_path / end, f"nodes.csv.{end}", pack(NODES), mutated
