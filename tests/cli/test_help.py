@@ -17,7 +17,7 @@ from fedcover import __version__, cli
 from fedcover.errors import UsageError
 from fedcover.extras import EXTRAS, require
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def commands(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
