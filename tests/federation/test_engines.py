@@ -366,27 +366,39 @@ def test_threads_change_neither_results_nor_the_order_of_reports(make_federation
         assert largest_difference(alone, threaded) < 1e-9
 
 
-def test_an_interrupt_ends_all_threads(make_federation):
-    before, seen = torch.get_num_threads(), []
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
-    def interrupt(done: int) -> None:
-        seen.append(done)
-        raise KeyboardInterrupt
 
-    try:
-        torch.set_num_threads(2)
-        endless = replace(EXACT, rounds=10_000_000)
+@pytest.fixture
+def interrupted(make_federation, two_threads):
+    """Train two federations for ever, a thread each; says which rounds were reported."""
+
+    def train():
+        seen = []
+
+        def interrupt(done: int) -> None:
+            seen.append(done)
+            raise KeyboardInterrupt
+
+        federations = [make_federation(3, seed=s) for s in (1, 2)]
         with pytest.raises(KeyboardInterrupt):
-            InProcess().train(
-                [make_federation(3, seed=s) for s in (1, 2)], endless, on_round=interrupt
-            )
-    finally:
-        torch.set_num_threads(before)
-    assert seen == [1]
+            InProcess().train(federations, replace(EXACT, rounds=10_000_000), on_round=interrupt)
+        return seen
+
+    return train
 
 
-def test_the_reason_is_raised_though_a_stopped_thread_ends_first(make_federation, monkeypatch):
-    before, stopped = torch.get_num_threads(), Event()
+def test_an_interrupt_ends_all_threads(interrupted):
+    assert interrupted() == [1]
+
+
+def test_the_reason_is_raised_though_a_stopped_thread_ends_first(interrupted, monkeypatch):
+    stopped = Event()
 
     def slow_to_fail(*arguments):
         try:
@@ -399,19 +411,8 @@ def test_the_reason_is_raised_though_a_stopped_thread_ends_first(make_federation
             sleep(0.5)  # the main thread looks every 0.1 s
             raise
 
-    def interrupt(_done: int) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(inprocess, "train_stack", slow_to_fail)
-    try:
-        torch.set_num_threads(2)
-        endless = replace(EXACT, rounds=10_000_000)
-        with pytest.raises(KeyboardInterrupt):
-            InProcess().train(
-                [make_federation(3, seed=s) for s in (1, 2)], endless, on_round=interrupt
-            )
-    finally:
-        torch.set_num_threads(before)
+    assert interrupted() == [1]
 
 
 def test_a_client_without_edges_can_take_part(make_federation):
