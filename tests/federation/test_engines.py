@@ -415,6 +415,21 @@ def test_the_reason_is_raised_though_a_stopped_thread_ends_first(interrupted, mo
     assert interrupted() == [1]
 
 
+def test_a_failure_begins_no_stack_that_waits(make_federation, two_threads, monkeypatch):
+    begun = []
+
+    def failing(stack, *_):
+        begun.append(stack)
+        raise DataError("the first fails")
+
+    monkeypatch.setattr(inprocess, "train_stack", failing)
+    monkeypatch.setattr(inprocess, "LARGE", 1)
+    federations = [make_federation(3, seed=s) for s in range(10)]
+    with pytest.raises(DataError, match="the first fails"):
+        InProcess().train(federations, replace(EXACT, patience=2))
+    assert len(begun) <= 2
+
+
 def test_a_client_without_edges_can_take_part(make_federation):
     federation = make_federation(3)
     lonely = replace(federation.clients[1], edge_index=np.empty((2, 0), dtype=np.int64))

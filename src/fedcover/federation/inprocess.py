@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
@@ -50,17 +50,19 @@ class InProcess(Here):
                 return train_stack(stacks[0], plan, starts[0], on_round)
             with ThreadPoolExecutor(min(cores, len(stacks))) as pool:
                 futures = [
-                    pool.submit(_train_one, stack, plan, begin, partial(rounds.done, k))
+                    pool.submit(_train_one, stack, plan, begin, rounds, k)
                     for k, (stack, begin) in enumerate(zip(stacks, starts, strict=True))
                 ]
                 try:
-                    # Ctrl-C may reach any thread; the main one sees it when it wakes up.
-                    while wait(futures, timeout=0.1, return_when=FIRST_EXCEPTION).not_done:
-                        _raise_failures(futures)
-                    _raise_failures(futures)
+                    waiting = set(futures)
+                    while waiting:
+                        # Ctrl-C may reach any thread; the main one sees it when it wakes up.
+                        ended, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
+                        _raise_failures(ended)
                     return [trained for future in futures for trained in future.result()]
                 except BaseException:  # Ctrl-C, or one stack failed: the others need not go on
                     rounds.stop()
+                    pool.shutdown(wait=False, cancel_futures=True)
                     raise
 
 
@@ -68,18 +70,25 @@ def _train_one(
     stack: Sequence[Federation],
     plan: Plan,
     begin: Sequence[Weights] | None,
-    done: OnRound,
+    rounds: _Rounds,
+    number: int,
 ) -> list[Trained]:
     """Train one of several stacks; one that ends early holds up no one's count of rounds."""
-    trained = train_stack(stack, plan, begin, done)
+    rounds.go_on()
+    done = partial(rounds.done, number)
+    try:
+        trained = train_stack(stack, plan, begin, done)
+    except BaseException:  # before this thread takes up another stack
+        rounds.stop()
+        raise
     done(plan.rounds)
     return trained
 
 
-def _raise_failures(futures: Sequence[Future[list[Trained]]]) -> None:
+def _raise_failures(ended: Iterable[Future[list[Trained]]]) -> None:
     """Raise what ended a stack; that others were stopped because of it is no reason to name."""
-    for future in futures:
-        if future.done() and not isinstance(future.exception(), CancelledError):
+    for future in ended:
+        if not isinstance(future.exception(), CancelledError):
             future.result()
 
 
@@ -97,11 +106,15 @@ class _Rounds:
         """Let every stack end after the round that it is in."""
         self._stopped = True
 
+    def go_on(self) -> None:
+        """Raise if all are to stop."""
+        if self._stopped:
+            raise CancelledError
+
     def done(self, stack: int, rounds: int) -> None:
         """A stack calls this after each of its rounds."""
         with self._lock:
-            if self._stopped:
-                raise CancelledError
+            self.go_on()
             self._done[stack] = rounds
             done = sum(self._done) // len(self._done)
             if done > self._reported:

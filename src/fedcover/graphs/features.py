@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fedcover.errors import UsageError
+from fedcover.graphs.numerals import first_separated, stripped
 from fedcover.graphs.schema import Column, Kind, Schema
 from fedcover.graphs.tables import Table
 from fedcover.graphs.wording import listed, shown
@@ -92,17 +93,11 @@ def _is_wordy(table: Table, name: str) -> bool:
         return False
     if not table.is_csv:
         return True  # types mean something here
-    text = _stripped(values).drop_nulls()
+    text = stripped(values).drop_nulls()
     if text.str.to_lowercase().is_in(list(_BOOLEANS)).all():
         return False
     words = text.cast(pl.Float32, strict=False).null_count()
     return 2 * words >= len(text) > 0
-
-
-def _stripped(values: pl.Series) -> pl.Series:
-    """Words without blanks around them, empty ones as null."""
-    text = values.cast(pl.String).str.strip_chars()
-    return text.replace([""], [None])
 
 
 def _numbers(
@@ -139,7 +134,7 @@ _HINT = "; fill it in, or have missing values imputed (--missing impute)"
 
 def _parsed(table: Table, name: str) -> pl.Series:
     """The numbers that a column of text spells: all of them, or true and false."""
-    text = _stripped(table.frame[name])
+    text = stripped(table.frame[name])
     numbers = text.cast(pl.Float32, strict=False)
     wrong = numbers.is_null() & text.is_not_null()
     if not wrong.any():
@@ -153,6 +148,17 @@ def _parsed(table: Table, name: str) -> pl.Series:
     return booleans
 
 
+def _refuse_separated(table: Table, name: str, text: pl.Series) -> None:
+    row = first_separated(text) if table.is_csv else None
+    if row is not None:
+        table.refuse(
+            f"{shown(text[row])} is neither a word nor a number; write numbers with a decimal "
+            "point and without separators or signs, and words with a letter",
+            row=row,
+            column=name,
+        )
+
+
 def _categories(
     table: Table, name: str, missing: str, agreed: Kind | None
 ) -> tuple[sparse.csr_array, Kind]:
@@ -162,10 +168,11 @@ def _categories(
         if values.dtype != pl.Null:
             table.refuse(f"has the type {listed([str(values.dtype)])}, not text", column=name)
         values = values.cast(pl.String)
-    text = _stripped(values)
+    text = stripped(values)
     if missing == "refuse":
         table.refuse_where(text.is_null(), name, f"is empty{_HINT}")
     if agreed is None:
+        _refuse_separated(table, name, text)
         kinds = tuple(sorted(text.drop_nulls().unique().to_list()))
         count = len(text) - text.null_count()
         if len(kinds) > MAX_CATEGORIES or (len(kinds) == count and count > 1):

@@ -15,8 +15,8 @@ import polars as pl
 
 from fedcover.errors import DataError
 from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
-from fedcover.graphs.decimals import AmbiguousNumberError, with_points
 from fedcover.graphs.headers import meanings
+from fedcover.graphs.numerals import AmbiguousNumberError, with_points
 from fedcover.graphs.parquet import check_parquet
 from fedcover.graphs.regular import check_regular
 from fedcover.graphs.wording import listed, shown
@@ -66,9 +66,6 @@ class Table:
             except OSError:
                 self.refuse("is not a readable file")
         header = self._header() if self.is_csv else self._schema()
-        if self._delimiter == "," and len(header) == 1 and ";" in header[0] and self.is_csv:
-            self._delimiter = ";"
-            header = self._header()
         self._raw = header
         columns = meanings(header, wanted, features)
         self.spelt = self._spelling(header, columns, wanted)
@@ -237,12 +234,16 @@ class Table:
         return io.TextIOWrapper(io.BytesIO(self._unpacked), encoding="utf-8-sig", newline="")
 
     def _header(self) -> list[str]:
+        """The columns' names; semicolons separate them if that makes more of them."""
         try:
             with self._open() as file:
                 records = csv.reader(file, delimiter=self._delimiter)
                 header = next(records, [])
                 file.seek(0)
                 lines = list(islice(file, records.line_num))
+            with_semicolons = next(csv.reader(lines, delimiter=";"), [])
+            if self._delimiter == "," and len(with_semicolons) > len(header):
+                self._delimiter, header = ";", with_semicolons
         except UnicodeDecodeError:
             self._refuse_encoding()
         except (csv.Error, OSError):

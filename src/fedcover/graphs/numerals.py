@@ -1,0 +1,84 @@
+"""How numbers are spelt in text: with a decimal point, or, between semicolons, with a comma."""
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from fedcover.graphs.wording import shown
+
+_COMMA = r"^[-+]?(\d+,\d*|,\d+)([eE][-+]?\d+)?$"
+_POINT = r"^[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d+)?$"
+_SHORT = r"^[-+]?\d{1,3}$"
+_THOUSAND = r"^[-+]?[1-9]\d{0,2}[.,]\d{3}$"
+_SEPARATED = r"^[-+]?(\d{1,3}([.,'\s]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)\s*%?$"
+
+
+class AmbiguousNumberError(ValueError):
+    """A number that could be another one; ``row`` and ``column`` are where it stands."""
+
+    def __init__(self, what: str, row: int, column: str) -> None:
+        super().__init__(what)
+        self.row, self.column = row, column
+
+
+def stripped(values: pl.Series) -> pl.Series:
+    """Words without blanks around them, empty ones as null."""
+    text = values.cast(pl.String).str.strip_chars()
+    return text.replace([""], [None])
+
+
+def with_points(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
+    """The frame with decimal points in those of the columns that hold numbers; words stay.
+
+    Where commas stand for points, a point would be something else: it is refused.
+
+    >>> with_points(pl.DataFrame({"x": ["1,5", "2"], "y": ["a,b", None]}), ["x", "y"]).rows()
+    [('1.5', 'a,b'), ('2', None)]
+    """
+    texts = {name: stripped(frame[name]) for name in columns}
+    numbers = {name: text for name, text in texts.items() if _are_numbers(text)}
+    with_commas = [name for name, text in numbers.items() if _like(text, _COMMA).any()]
+    for name, text in numbers.items():
+        _refuse_thousands(name, text)
+        if with_commas:
+            other = f"the column {shown(with_commas[0])} has decimal commas"
+            _refuse(name, text, _like(text, _POINT), f"has a decimal point, but {other}")
+    return frame.with_columns(_pointed(numbers[name]).alias(name) for name in with_commas)
+
+
+def first_separated(text: pl.Series) -> int | None:
+    """The row of the first number with a comma, a percent sign or separated thousands, if words
+    (without blanks around them) are mostly such; for words they are not meant."""
+    found = _like(text, _SEPARATED) & text.cast(pl.Float32, strict=False).is_null()
+    return int(found.arg_max() or 0) if 2 * found.sum() > text.drop_nulls().len() else None
+
+
+def _pointed(text: pl.Series) -> pl.Series:
+    return text.str.replace(",", ".", literal=True).zip_with(_like(text, _COMMA), text)
+
+
+def _are_numbers(text: pl.Series) -> bool:
+    """Whether there are more numbers than words."""
+    text = text.drop_nulls()
+    numbers = _like(text, _COMMA) | text.cast(pl.Float32, strict=False).is_not_null()
+    return 2 * int(numbers.sum()) > len(text)
+
+
+def _refuse_thousands(name: str, text: pl.Series) -> None:
+    """Refuse a column where three digits follow each separator and no longer number is without:
+    950 and 1,234 are what a spreadsheet shows as thousands."""
+    thousands = _like(text, _THOUSAND)
+    others = text.filter(~thousands).drop_nulls()
+    if thousands.sum() > 1 and len(others) and _like(others, _SHORT).all():
+        why = "may be a number of thousands; write numbers without separators"
+        _refuse(name, text, thousands, why)
+
+
+def _like(text: pl.Series, pattern: str) -> pl.Series:
+    return text.str.contains(pattern).fill_null(False)
+
+
+def _refuse(name: str, text: pl.Series, wrong: pl.Series, why: str) -> None:
+    if wrong.any():
+        row = int(wrong.arg_max() or 0)
+        raise AmbiguousNumberError(f"{shown(text[row])} {why}", row, name)
