@@ -50,7 +50,7 @@ def test_a_run_by_group(fedcover, tmp_path):
     [
         (["--calibrate", "label"], 2, "calibrate has 'label'; it must be one of pooled, client,"),
         (["--calibrate", "class", "--quantiles", "tdigest"], 2, "quantiles has 'tdigest', which"),
-        (["--calibrate", "group"], 1, "own has no groups, which calibrate 'group' needs"),
+        (["--calibrate", "group"], 2, "own has no groups, which calibrate 'group' needs"),
         (["--group", "label"], 2, "group is 'label', which says something else about a node"),
         (["--group", "unit"], 1, "own/nodes.csv has no column 'unit'"),
     ],
@@ -68,5 +68,5 @@ def test_a_named_graph_has_no_columns(fedcover):
     assert code == 2
     assert "group is 'ward', but cora has no columns" in err
     code, _, err = fedcover("run", "cora", *QUICK, "--calibrate", "group", "--out", "r")
-    assert code == 1
+    assert code == 2
     assert "cora has no groups, which calibrate 'group' needs; --group names a column" in err

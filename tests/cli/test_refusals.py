@@ -118,7 +118,7 @@ BAD_USAGE = {
     "out holds the working folder": ("run own --out a_folder/..", "exists and is not a run folder"),
     "clients not the column's": (
         "run banks --partition given --clients 3",
-        "clients is 3, but the client column of banks has 2.",
+        "clients is 3, but the client column of banks/nodes.csv has 2.",
     ),
     "missing": ("run own --missing drop", "missing is 'drop'; it must be one of refuse, impute."),
     "fetch misspelt": ("data fetch coar", "'coar' is not a known graph; did you mean 'cora'?"),
@@ -227,7 +227,7 @@ BAD_DATA = {
         "run own --clients 12 --partition random",
         "Client 0 has too few nodes, 2, to train",
     ),
-    "no client column": (None, "run own --partition given", "own has no client column, which"),
+    "no client column": (None, "run own --partition given", "own/nodes.csv has no client column"),
     "no nodes": (bad("nodes.csv", "id,label,a\n"), "run bad", "bad/nodes.csv has no nodes."),
     "empty file": (bad("nodes.csv", ""), "run bad", "bad/nodes.csv is empty, but its first"),
     "no target": (bad("edges.csv", "source\nn1\n"), "run bad", "no column 'target'"),

@@ -30,7 +30,8 @@ def test_from_a_graph_to_a_choice_to_a_run(fedcover, tmp_path):
     assert sorted(tried["candidate"]) == [0, 1, 2]
     assert "valid loss" in out
     assert "Chosen: model" in out
-    assert out.splitlines()[-1].startswith("best.toml, best.tried.csv (")
+    assert out.splitlines()[-2].startswith("best.toml, best.tried.csv (")
+    assert out.splitlines()[-1] == "Next: fedcover run own --config best.toml"
     chosen = configured("best.toml")
     best = tried.row(0, named=True)
     assert (chosen.methods, chosen.hidden, chosen.lr) == (("fed",), best["hidden"], best["lr"])
@@ -79,7 +80,11 @@ def test_print_config_prints_what_config_reads(fedcover, tmp_path):
         (["tune", "own", "--config", "bad.toml"], 1, "bad.toml: there is no setting called "),
         (["tune", "own", "--out", "best.csv"], 2, "--out is 'best.csv'; it must end in .toml."),
         (["tune", "own", "--out", "dir.toml"], 2, "dir.toml is a folder; --out must name a file."),
-        (["tune", "own", "--minutes", "-1"], 2, "minutes is -1; it must be a positive number."),
+        (
+            ["tune", "own", "--minutes", "-1"],
+            2,
+            "--minutes is -1; it must be a positive number, or 0",
+        ),
         (["tune", "own", "--candidates", "0"], 2, "candidates is 0; it must be a whole number"),
         (["tune", "own", "--alpha", "2"], 2, "alpha is 2; it must lie strictly between 0 and 1."),
         (["tune", "own", "--methods", "fad"], 2, "methods has 'fad'; it must be one of "),

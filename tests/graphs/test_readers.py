@@ -231,10 +231,17 @@ BAD_CSV = {
     ),
     "feature inf": ((NODES.replace("-1", "inf"), EDGES), "line 3, column 'b': is not a finite"),
     "feature too large": ((NODES.replace("-1", "1e40"), EDGES), "line 3, column 'b': is not a fin"),
-    "row too short": ((NODES.replace("2,-1", "2"), EDGES), "nodes.csv, line 3, column 'b': is em"),
+    "row too short": (
+        (NODES.replace("2,-1", "2"), EDGES),
+        "nodes.csv, line 3: has 3 fields, but the header has 4.",
+    ),
     "row too long": (
         (NODES.replace("-1", "-1,8"), EDGES),
         "nodes.csv, line 3: has 5 fields, but the header has 4.",
+    ),
+    "quote that is not closed": (
+        (NODES.replace("v,y", '"v,y'), EDGES),
+        "nodes.csv, line 3: a quote in it is not closed, or stands within a word.",
     ),
     "blank line": ((NODES.replace("\nv", "\n\nv"), EDGES), "nodes.csv, line 3, column 'id': is em"),
     "line after a quoted break": (
@@ -269,7 +276,6 @@ BAD_CSV = {
         (NODES.replace("\n", "\r").replace("\r", "\n", 1), EDGES),
         "nodes.csv is not a readable CSV file",
     ),
-    "open quote": ((NODES.replace("w,x", '"w,x'), EDGES), "nodes.csv is not a readable CSV file"),
     "edge to nobody": (
         (NODES, EDGES + "w,nobody\n"),
         "edges.csv, line 4, column 'target': 'nobody' is not the id of a node.",
@@ -362,6 +368,19 @@ def test_blanks_around_names_do_not_count_and_blanks_alone_are_no_label(tmp_path
     assert graph.group_names == ["k", "l"]
     assert graph.node_ids == ["u", "v", "w", "x"]
     assert graph.edge_index.tolist() == [[0, 1, 1, 3], [1, 0, 3, 1]]
+
+
+def test_a_label_that_is_nan_is_none(tmp_path):
+    graph = read_folder(folder(tmp_path, NODES.replace("v,y", "v,NaN").replace("u,x", "u,z")))
+    assert graph.y.tolist() == [1, -1, 0]
+    assert graph.label_names == ["x", "z"]
+
+
+def test_true_and_false_are_numbers_in_every_kind_of_file(tmp_path):
+    words = ["true", "False", "true"]
+    graph = read_folder(parquet(tmp_path, {"smokes": words, "ill": [True, False, False]}))
+    assert graph.feature_names == ["a", "smokes", "ill"]
+    assert graph.x[:, 1].tolist() == [1, 0, 1]
 
 
 def test_ids_that_differ_by_blanks_are_the_same(tmp_path):

@@ -11,8 +11,8 @@ from safetensors.numpy import load as unpack
 from safetensors.numpy import save as pack
 
 import fedcover
-from fedcover.errors import DataError
-from fedcover.predictor.files import ARRAYS, CARD, JSON, _checksum
+from fedcover.errors import DataError, UsageError
+from fedcover.predictor.files import ARRAYS, CARD, JSON, _checksum, _preferred
 from fedcover.predictor.known import fingerprints, hashed, salt_of
 
 
@@ -49,7 +49,9 @@ def test_files_that_are_newer_or_damaged_are_refused(folder, tmp_path):
     raw = bytearray((source / ARRAYS).read_bytes())
     raw[-1] ^= 1
     (copy / ARRAYS).write_bytes(raw)
-    with pytest.raises(DataError, match=r"damaged: arrays\.safetensors beside it is not what was"):
+    with pytest.raises(
+        DataError, match=r"arrays\.safetensors is damaged: it is not what was written"
+    ):
         fedcover.load_predictor(copy)
     (copy / ARRAYS).unlink()
     os.mkfifo(copy / ARRAYS)
@@ -59,9 +61,9 @@ def test_files_that_are_newer_or_damaged_are_refused(folder, tmp_path):
         fedcover.load_predictor(tmp_path)
     with pytest.raises(DataError, match="does not exist"):
         fedcover.load_predictor(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="no predictor for 'nothing'; it has central"):
+    with pytest.raises(UsageError, match="no predictor for 'nothing'; it has central"):
         fedcover.load_predictor(folder, "nothing")
-    with pytest.raises(DataError, match="has a predictor for 'fed', not for 'loc'"):
+    with pytest.raises(UsageError, match="has a predictor for 'fed', not for 'loc'"):
         fedcover.load_predictor(source, "loc")
 
 
@@ -78,6 +80,8 @@ WRONG = [
     ("classes huge", lambda c: c["models"][0]["plan"].update(classes=10**9)),
     ("model", lambda c: c["models"][0]["plan"].update(model="gat")),
     ("sage", lambda c: c["models"][0]["plan"].update(model="sage")),
+    ("unit features", lambda c: c["models"][0]["plan"].update(unit_features="x")),
+    ("batch size", lambda c: c["models"][0]["plan"].update(batch_size="x")),
     ("no models", lambda c: c.update(models=[])),
     ("a model fewer", lambda c: c["models"].pop()),
     ("raps", lambda c: c.update(raps={"penalty": "a", "free": 1})),
@@ -101,6 +105,14 @@ WRONG = [
     ("shares", lambda c: c.update(shares=[1.0])),
 ]
 WRONG_ARRAYS = [
+    # The last three of a client's generated neighbours are a CSR matrix.
+    ("generated.0.0", lambda a: a + 10**6),
+    ("generated.0.1", lambda a: a.astype(np.float64)),
+    ("generated.0.2", lambda a: a * np.nan),
+    ("generated.0.3", lambda a: np.full_like(a, 2**30)),
+    ("generated.0.3", lambda a: -a - 1),
+    ("generated.0.4", lambda a: a[::-1]),
+    ("generated.0.4", lambda a: np.concatenate([a[:1], a[1:-1][::-1] + 5, a[-1:]])),
     ("scores.lac.client", lambda a: a - 1),
     ("scores.lac.client", lambda a: a + 99),
     ("scores.lac.client", lambda a: a.astype(float)),
@@ -134,7 +146,8 @@ def test_content_that_does_not_fit_is_refused(what, change, folder, tmp_path):
 
 @pytest.mark.parametrize(("name", "change"), WRONG_ARRAYS)
 def test_arrays_that_do_not_fit_are_refused(name, change, folder, tmp_path):
-    source = folder / "model" / "fed+prox+prior+mix"
+    recipe = "gen" if name.startswith("generated") else "fed+prox+prior+mix"
+    source = folder / "model" / recipe
     other = rewritten(
         source,
         tmp_path,
@@ -149,6 +162,16 @@ def test_the_best_method_is_taken_if_none_is_named(finished, folder):
     kept = [path.name for path in (folder / "model").iterdir()]
     assert sorted(kept) == sorted(finished.config.methods)
     assert fedcover.load_predictor(folder).method == "fed+prox+prior+mix"
+
+
+def test_what_nobody_can_have_is_taken_last():
+    assert _preferred(["central+prior", "loc", "gen", "central"])[0] == "gen"
+    assert _preferred(["central+mix", "loc+prior", "fed", "fed+prior+mix"]) == [
+        "fed+prior+mix",
+        "fed",
+        "loc+prior",
+        "central+mix",
+    ]
 
 
 def test_the_card_and_the_files_name_no_node(graph, folder):
@@ -168,15 +191,16 @@ def test_the_card_and_the_files_name_no_node(graph, folder):
 def test_fingerprints_change_with_features_and_neighbours_alone(graph):
     salt = salt_of(graph)
     names = hashed(graph.node_ids, salt)
-    before = fingerprints(graph, names, salt)
+    edges = graph.edge_index.numpy()
+    before = fingerprints(graph, names, salt, edges)
     fewer = graph.clone()
     gone = (graph.edge_index[0] == 5) | (graph.edge_index[1] == 5)
     fewer.edge_index = graph.edge_index[:, ~gone]
     touched = np.unique(graph.edge_index[:, gone].numpy())
-    after = fingerprints(fewer, names, salt)
+    after = fingerprints(fewer, names, salt, fewer.edge_index.numpy())
     assert np.flatnonzero(before != after).tolist() == touched.tolist()
     gap = graph.clone()
     gap.missing = torch.tensor([[7], [3]])  # where it holds a 0
-    assert np.flatnonzero(before != fingerprints(gap, names, salt)).tolist() == [7]
+    assert np.flatnonzero(before != fingerprints(gap, names, salt, edges)).tolist() == [7]
     assert salt == salt_of(graph) != salt_of(fewer)
     assert not set(names.tolist()) & set(hashed(graph.node_ids, salt_of(fewer)).tolist())

@@ -116,7 +116,7 @@ def test_nodes_added_later_get_sets_but_no_promise(method, score, hops, graph, f
     assert set(found.filter(kind="new")["promise"]) == {
         "no: it is new, which needs new calibration nodes"
     }
-    reached = reached_from(later, np.array([0, 1, -1, -2]), hops)
+    reached = reached_from(later, np.array([0, 1, -1, -2]), hops, _seen(predictor, found))
     # A change also spreads through generated neighbours, and to nodes that are similar.
     if "gen" not in method and score != "slac":
         far = found.with_columns(pl.Series("far", ~reached)).filter("far").drop("far")
@@ -133,28 +133,54 @@ def test_nodes_added_later_get_sets_but_no_promise(method, score, hops, graph, f
 def test_a_node_that_left_is_missed_by_those_that_looked_at_it(score, graph, folder, unchanged):
     predictor = fedcover.load_predictor(folder, "fed")
     keep = np.arange(1, int(graph.num_nodes))
-    edges = graph.edge_index.numpy()
-    without = assemble(
-        feature_matrix(graph)[keep],
-        edges[:, (edges > 0).all(axis=0)] - 1,
-        graph.y.numpy()[keep],
-        name="without",
-        label_names=graph.label_names,
-        node_ids=[str(graph.node_ids[k]) for k in keep],
-    )
-    found, before = (predictor.predict(one, score=score) for one in (without, graph))
+    found, before = (predictor.predict(one, score=score) for one in (part(graph, keep), graph))
     unchanged(before, found)
     assert (found["kind"] == "changed").any()
     # Those that had it among their similar nodes may be anywhere at its client.
-    far = reached_from(graph, np.array([0]), 4)[keep]  # three from its neighbours
+    # Three steps from its neighbours, a fourth by the score.
+    far = reached_from(graph, np.array([0]), 4, _seen(predictor, before))[keep]
     there = ((found["kind"] == "changed").to_numpy() & ~far).any()
     assert there == (score == "slac")
 
 
-def reached_from(graph, nodes, hops):
+@pytest.mark.parametrize("method", ["loc", "fed", "gen", "fed+prox+prior+mix", "central"])
+def test_a_party_may_ask_about_its_own_nodes_alone(method, graph, folder, unchanged):
+    predictor = fedcover.load_predictor(folder, method)
+    own = np.flatnonzero(predictor.known.client == 1)
+    found, before = (predictor.predict(one) for one in (part(graph, own), graph))
+    assert found["node"].to_list() == [str(graph.node_ids[k]) for k in own]
+    assert set(found["client"]) == {predictor.clients[1]}
+    # Only a model that saw the edges to others misses them.
+    assert ("changed" in set(found["kind"])) == (method == "central")
+    unchanged(before, found)
+
+
+def part(graph, nodes):
+    """The graph of some of the nodes."""
+    place = np.full(int(graph.num_nodes), -1)
+    place[nodes] = np.arange(len(nodes))
+    edges = place[graph.edge_index.numpy()]
+    return assemble(
+        feature_matrix(graph)[nodes],
+        edges[:, (edges >= 0).all(axis=0)],
+        graph.y.numpy()[nodes],
+        name="part",
+        label_names=graph.label_names,
+        node_ids=[str(graph.node_ids[k]) for k in nodes],
+    )
+
+
+def _seen(predictor, table):
+    """Whose edges a model sees together: a client's, or all."""
+    return np.zeros(len(table)) if predictor.whole else table["client"].to_numpy()
+
+
+def reached_from(graph, nodes, hops, client):
     reached = np.zeros(int(graph.num_nodes), dtype=bool)
     reached[nodes] = True
     source, target = graph.edge_index.numpy()
+    within = client[source] == client[target]
+    source, target = source[within], target[within]
     for _ in range(hops):
         reached[target[reached[source]]] = True
     return reached
@@ -188,6 +214,9 @@ def test_a_graph_that_does_not_fit_is_refused(graph, folder):
         predictor.predict(strange)
     with pytest.raises(UsageError, match="calibrated for lac, aps, raps, daps, slac"):
         predictor.predict(graph, score="dlac")
+    assert set(predictor.predict(graph, only="test")["kind"]) == {"test"}
+    with pytest.raises(UsageError, match="graph is a dict; it must be a PyG Data, as"):
+        predictor.predict({})
     with pytest.raises(UsageError, match="only has 'tests'"):
         predictor.predict(graph, only=("tests",))
 

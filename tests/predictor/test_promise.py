@@ -4,7 +4,7 @@ import numpy as np
 
 from fedcover.conformal import GroupThreshold
 from fedcover.predictor.calibration import Calibration, Groups
-from fedcover.predictor.promise import EVERYTHING, WEIGHED, promises
+from fedcover.predictor.promise import EVERYTHING, SHARED, WEIGHED, promises
 
 
 def test_a_group_that_is_too_small_is_told_so():
@@ -26,7 +26,7 @@ def test_a_group_that_is_too_small_is_told_so():
         "if labels are missing at random",
     ]
     assert said("class", [0, 0, 1], every[:1], None) == [
-        "yes, but not for each class: too few calibration nodes of b"
+        f"{WEIGHED}, but not for each class: too few calibration nodes of b"
     ]
     # The first client has calibration nodes of both groups, the second of b alone.
     assert said("group", [0, 1, 1], every[:2], np.array([0, 0])) == [
@@ -42,6 +42,39 @@ def test_a_promise_says_what_it_is_worth():
     found = [calibration.pooled(0.3, "exact")]
     assert set(promises(test, there, None, calibration, found, "exact")) == {"yes"}
     assert set(promises(test, elsewhere, None, calibration, found, "exact")) == {WEIGHED}
-    assert set(promises(test, elsewhere, None, calibration, found, "mixture")) == {"yes"}
+    for shares, word in (((0.8, 0.2), "yes"), ((0.2, 0.8), SHARED)):
+        said = promises(test, there, None, calibration, found, "mixture", shares)
+        assert set(said) == {word}
     full = [calibration.pooled(0.01, "exact")]
     assert set(promises(test, there, None, calibration, full, "exact")) == {EVERYTHING}
+
+
+def test_a_group_whose_test_nodes_are_elsewhere_is_told_so():
+    rng = np.random.default_rng(0)
+    client, member = rng.integers(0, 2, 400), rng.integers(0, 3, 400)
+    there = np.where(member == 2, 1 - client, client)  # the last group has changed places
+    there[(member == 2) & (rng.random(400) < 0.8)] = 0
+    test = np.array(["test"] * 400, dtype=object)
+    groups = Groups("group", ("a", "b", "c"), member)
+    calibration = Calibration.of(np.zeros(400, np.float32), client, 2, groups)
+    own = [GroupThreshold(0.5, 130, 2, 120, "")] * 3
+    said = np.array(promises(test, there, member, calibration, own, "exact"))
+    assert [set(said[member == g]) for g in range(3)] == [{"yes"}, {"yes"}, {WEIGHED}]
+
+
+def test_classes_are_weighed_as_all_nodes_are():
+    test, client = np.array(["test"] * 10, dtype=object), np.array([0] * 9 + [1])
+    groups = Groups("class", ("a", "b"), np.arange(10) % 2)
+    calibration = Calibration.of(np.zeros(10, np.float32), client, 2, groups)
+    own = [GroupThreshold(0.5, 90, 1, 80, ""), GroupThreshold(0.7, 3, 1, 4, "", fell_back=True)]
+    said = promises(test, 1 - client, None, calibration, own, "exact")
+    assert set(said) == {f"{WEIGHED}, but not for each class: too few calibration nodes of b"}
+
+
+def test_a_set_of_all_labels_keeps_any_level_in_a_small_group_too():
+    test, client = np.array(["test", "test"], dtype=object), np.array([0, 0])
+    groups = Groups("group", ("a", "b"), np.array([0, 1]))
+    calibration = Calibration.of(np.zeros(2, np.float32), client, 1, groups)
+    own = [GroupThreshold(np.inf, 1, 1, 4, "", fell_back=True), GroupThreshold(0.7, 9, 1, 4, "")]
+    said = promises(test, client, np.array([0, 1]), calibration, own, "exact")
+    assert said == [EVERYTHING, "yes"]

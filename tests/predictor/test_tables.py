@@ -84,6 +84,38 @@ def test_groups_with_thresholds_of_their_own_keep_them(calibrate, tables, tmp_pa
         assert all(set(small) <= set(large) for large, small in pairs)
 
 
+def test_a_graph_in_memory_may_have_its_columns_elsewhere(tables, own_run, tmp_path):
+    predictor = fedcover.load_predictor(own_run[1])
+    nodes = pl.read_csv(tables / "nodes.csv")
+    nodes.select(reversed(nodes.columns)).write_csv(tmp_path / "nodes.csv")
+    (tmp_path / "edges.csv").write_bytes((tables / "edges.csv").read_bytes())
+    there = fedcover.load(tmp_path, missing="impute")
+    assert there.feature_names != fedcover.load(tables, missing="impute").feature_names
+    assert predictor.predict(there).equals(predictor.predict(tables))
+    nodes.with_columns(ward=pl.lit("c")).write_csv(tmp_path / "nodes.csv")
+    with pytest.raises(DataError, match="column 'ward' has 'c', which is not an agreed category"):
+        predictor.predict(fedcover.load(tmp_path, missing="impute"))
+
+
+def test_a_node_of_another_group_has_changed(tables, tmp_path, unchanged):
+    graph = fedcover.load(tables, missing="impute", group="ward")
+    config = fedcover.Config(
+        partition="given", methods=("fed",), seeds=1, rounds=3, resplits=2, calibrate="group"
+    )
+    predictor = fedcover.load_predictor(fedcover.run(graph, config).save(tmp_path / "run"))
+    before = predictor.predict(tables)
+    node = before.filter(kind="test")["node"][0]
+    nodes = pl.read_csv(tables / "nodes.csv")
+    ward = nodes.filter(id=node)["ward"][0]
+    other = pl.when(id=node).then(pl.lit("b" if ward == "a" else "a")).otherwise("ward")
+    nodes.with_columns(ward=other).write_csv(tmp_path / "nodes.csv")
+    (tmp_path / "edges.csv").write_bytes((tables / "edges.csv").read_bytes())
+    after = predictor.predict(tmp_path)
+    assert after.filter(node=node)["kind"].to_list() == ["changed"]
+    assert (before["kind"] != after["kind"]).sum() == 1  # its neighbours look at no group
+    unchanged(before, after)
+
+
 def test_a_node_that_moved_to_another_client_has_changed(tables, own_run, tmp_path, unchanged):
     _, folder = own_run
     predictor = fedcover.load_predictor(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -86,6 +87,8 @@ def tune(
     from fedcover.tuning import tune as choose
     from fedcover.tuning.search import CANDIDATES, SEEDS
 
+    if minutes < 0:
+        raise UsageError(f"--minutes is {minutes:g}; it must be a positive number, or 0 for none.")
     wanted = words("methods", methods)
     if wanted is None and (config_file is None or "methods" not in read_settings(config_file)):
         wanted = ("fed",)
@@ -117,10 +120,15 @@ def tune(
             progress=progress,
         )
     beside = tuned.save(out)
+    again = [graph, "--config", str(out)]
+    again += ["--missing", missing] if missing != "refuse" else []
+    again += ["--group", group] if group is not None else []
+    again += ["--data", str(data)] if data is not None else []
     print_notes(tuned.notes)
     if not quiet:
         display.tuning(display.console(), tuned)
         print(f"\n{out}, {beside.name} ({tuned.seconds:.1f} s)")
+        print(f"Next: fedcover run {' '.join(map(shlex.quote, again))}")
 
 
 def _check_target(out: Path) -> None:

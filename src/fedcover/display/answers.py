@@ -57,6 +57,9 @@ def predicted(
         highlight=False,
         soft_wrap=True,
     )
+    if sets.is_empty():
+        console.print("The graph has no node of this kind.")
+        return
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("nodes", "kind", "labels in a set", "covered", "level promised"):
         table.add_column(column, justify="right" if column in ("nodes",) else "left")

@@ -229,7 +229,8 @@ class Judge:
             for a, alpha in enumerate(config.alphas):
                 found = self.calibration.thresholds(rule, true, alpha, shares, ledger)
                 if found.note:
-                    legend = self._legend() if config.calibrate == "pooled" else ""
+                    numbered = rule in ("average", "mixture") and config.calibrate == "pooled"
+                    legend = self._legend() if numbered else ""
                     outcome.notes.append(f"quantile {rule}: {found.note}{legend}")
                 judged = conformal.evaluate_resplits(
                     scores[self.pool],

@@ -35,7 +35,7 @@ class Neighbourhoods:
         entry = conformal.GRAPH_SCORES[name]
         if parts is None:
             parts = client_graphs(self._repetition.graph, self._repetition.partition)
-        alike = self._similar(parts) if entry.similar else [(None, None)] * len(parts)
+        alike = self.similar(parts) if entry.similar else [(None, None)] * len(parts)
         held = [
             conformal.graph_scores(base[part.nodes], part.edge_index, nodes, weight)
             for part, (nodes, weight) in zip(parts, alike, strict=True)
@@ -59,7 +59,7 @@ class Neighbourhoods:
             scores[part.nodes] = own.combined(chosen)
         return scores, chosen
 
-    def _similar(self, parts: Sequence[ClientGraph]) -> list[Alike]:
+    def similar(self, parts: Sequence[ClientGraph]) -> list[Alike]:
         """Every client's similar nodes; features alone decide, so all methods share them."""
         if len(parts) not in self._alike:
             self._alike[len(parts)] = similar_at(feature_matrix(self._repetition.graph), parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch_geometric.data import Data
 
 from fedcover import conformal
 from fedcover.experiment.calibration import membership
+from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.recipes import Personal, Recipe
 from fedcover.experiment.training import KINDS, Outcome
@@ -24,10 +26,11 @@ from fedcover.graphs.schema import schema_of
 from fedcover.graphs.splits import Role
 from fedcover.personal.correction import hold_out
 from fedcover.predictor.calibration import POOLED, Calibration, Groups
-from fedcover.predictor.known import Known, fingerprints, hashed, salt_of
+from fedcover.predictor.known import Known, fingerprints, hashed, inside, salt_of
 from fedcover.predictor.models import Generated, Model, planned
 from fedcover.predictor.predictor import Predictor
-from fedcover.predictor.view import View
+from fedcover.predictor.seen import Seen
+from fedcover.predictor.view import View, rescaled
 
 SPEAKING: dict[Personal, tuple[str, ...]] = {**KINDS, "tuned": ("tuned",)}
 """Which of a recipe's models are needed to predict."""
@@ -38,69 +41,118 @@ def kept(recipe: Recipe) -> bool:
     return not recipe.method.simulation
 
 
-def predictor_of(
-    recipe: Recipe,
-    graph: Data,
-    judge: Judge,
-    outcome: Outcome,
-    evaluation: Evaluation,
-    card: Mapping[str, Any],
-) -> Predictor:
-    """The recipe's models with their calibration; ``graph`` as it was read, before any scaling."""
-    repetition, config = judge.repetition, judge.config
-    partition = repetition.partition
-    salt = salt_of(graph)
-    names = hashed(graph.node_ids, salt)
-    federation, parts = outcome.prepared.federation, outcome.prepared.parts
-    trained = federation.clients
+class Keeper:
+    """Makes the predictors of one repetition; what they have in common is computed once."""
+
+    def __init__(self, graph: Data, judge: Judge) -> None:
+        """``graph`` as it was read, before any scaling."""
+        self._graph, self._judge = graph, judge
+
+    def predictor(
+        self, recipe: Recipe, outcome: Outcome, evaluation: Evaluation, card: Mapping[str, Any]
+    ) -> Predictor:
+        """The recipe's models with their calibration."""
+        graph, repetition, config = self._graph, self._judge.repetition, self._judge.config
+        partition = repetition.partition
+        federation, parts = outcome.prepared.federation, outcome.prepared.parts
+        whole = len(parts) == 1 and partition.clients > 1
+        known = self._seen_whole if whole else self._known
+        shares = evaluation.mixture
+        predictor = Predictor(
+            method=str(recipe),
+            seed=repetition.seed,
+            labels=tuple(graph.label_names),
+            features=int(feature_matrix(graph).shape[1]),
+            clients=tuple(partition.names),
+            given=partition.method == "given",
+            whole=whole,
+            models=_models(recipe, outcome, config),
+            mixture=np.array(outcome.chosen["mixture"]) if recipe.personal == "mix" else None,
+            generated=_generated(federation.clients, parts, known.names),
+            temperature=evaluation.temperature,
+            raps=evaluation.raps,
+            empty_sets=bool(config.empty_sets),
+            diffusion=evaluation.diffusion,
+            quantiles=tuple(config.quantiles),
+            shares=tuple(map(float, shares)) if shares is not None else None,
+            calibrations={},
+            known=known,
+            schema=schema_of(graph) if "columns" in graph else None,
+            scaling=repetition.scaling,
+            gaps=tuple(np.unique(graph.missing.numpy()[1]).tolist()) if "missing" in graph else (),
+            group=graph.get("group_column", None),
+            card=card,
+        )
+        similar = None
+        if any(conformal.GRAPH_SCORES[name].similar for name in evaluation.diffusion):
+            similar = self._judge.neighbourhoods.similar(parts)
+        view = View(predictor, self._rescaled, Seen.same(known), similar)
+        if similar is not None:
+            predictor = replace(predictor, known=replace(known, alike=view.alike_prints()))
+        return replace(predictor, calibrations=self._calibrations(view))
+
+    @cached_property
+    def _known(self) -> Known:
+        graph, repetition, groups = self._graph, self._judge.repetition, self._groups
+        salt, client = salt_of(graph), repetition.partition.client.astype(np.int64)
+        names = hashed(graph.node_ids, salt)
+        return Known(
+            salt,
+            names,
+            client,
+            repetition.roles.astype(np.int8),
+            self._judge.u,
+            fingerprints(graph, names, salt, inside(graph, client, whole=False)),
+            group=groups.member if groups is not None and groups.kind == "group" else None,
+        )
+
+    @cached_property
+    def _seen_whole(self) -> Known:
+        """The same for models that see the edges between clients, too."""
+        graph, known = self._graph, self._known
+        edges = inside(graph, known.client, whole=True)
+        return replace(known, print=fingerprints(graph, known.names, known.salt, edges))
+
+    @cached_property
+    def _rescaled(self) -> Data:
+        return rescaled(self._graph, self._judge.repetition.scaling)
+
+    @cached_property
+    def _groups(self) -> Groups | None:
+        """Of all nodes, where groups have thresholds."""
+        if (kind := self._judge.config.calibrate) == POOLED:
+            return None
+        member, names = membership(kind, self._judge.repetition)
+        return Groups(kind, names, member)
+
+    def _calibrations(self, view: View) -> dict[str, Calibration]:
+        """The calibration scores as the predictor itself computes them: a node that ties with the
+        threshold in the run ties with it later."""
+        repetition, y, groups = self._judge.repetition, self._judge.y, self._groups
+        calib, partition = np.flatnonzero(repetition.roles == Role.CALIB), repetition.partition
+        if groups is not None:
+            groups = replace(groups, member=groups.member[calib])
+        found = {}
+        for name in self._judge.config.scores:
+            true = view.scores(name)[calib, y[calib]]
+            found[name] = Calibration.of(true, partition.client[calib], partition.clients, groups)
+        return found
+
+
+def _models(recipe: Recipe, outcome: Outcome, config: Config) -> tuple[Model, ...]:
+    federation = outcome.prepared.federation
     if recipe.personal == "corrected":  # its base model knows the nodes that are not held out
-        trained = hold_out(federation, config.personal.correction_share).base.clients
-    models = tuple(
+        federation = hold_out(federation, config.personal.correction_share).base
+    return tuple(
         Model(
             planned(outcome.plans[kind]),
             outcome.models[kind].weights,
-            np.stack([log_prior(client, outcome.plans[kind]) for client in trained]),
+            np.stack([log_prior(client, outcome.plans[kind]) for client in federation.clients]),
             outcome.temperatures.get(kind, 1.0),
             corrects=kind == "correction",
         )
         for kind in SPEAKING[recipe.personal]
     )
-    predictor = Predictor(
-        method=str(recipe),
-        seed=repetition.seed,
-        labels=tuple(graph.label_names),
-        features=int(feature_matrix(graph).shape[1]),
-        clients=tuple(partition.names),
-        given=partition.method == "given",
-        whole=len(parts) == 1 and partition.clients > 1,
-        models=models,
-        mixture=np.array(outcome.chosen["mixture"]) if recipe.personal == "mix" else None,
-        generated=_generated(federation.clients, parts, names),
-        temperature=evaluation.temperature,
-        raps=evaluation.raps,
-        empty_sets=bool(config.empty_sets),
-        diffusion=evaluation.diffusion,
-        quantiles=tuple(config.quantiles),
-        shares=tuple(map(float, evaluation.mixture)) if evaluation.mixture is not None else None,
-        calibrations={},
-        known=Known(
-            salt,
-            names,
-            partition.client.astype(np.int64),
-            repetition.roles.astype(np.int8),
-            judge.u,
-            fingerprints(graph, names, salt),
-        ),
-        schema=schema_of(graph) if "columns" in graph else None,
-        scaling=repetition.scaling,
-        gaps=tuple(np.unique(graph.missing.numpy()[1]).tolist()) if "missing" in graph else (),
-        group=graph.get("group_column", None),
-        card=card,
-    )
-    view = predictor.view(graph)
-    if any(conformal.GRAPH_SCORES[name].similar for name in evaluation.diffusion):
-        predictor = replace(predictor, known=replace(predictor.known, alike=view.alike_prints()))
-    return replace(predictor, calibrations=_calibrations(view, judge))
 
 
 def _generated(
@@ -124,19 +176,3 @@ def _generated(
             )
         )
     return tuple(found)
-
-
-def _calibrations(view: View, judge: Judge) -> dict[str, Calibration]:
-    """The calibration scores as the predictor itself computes them: a node that ties with the
-    threshold in the run ties with it later."""
-    repetition = judge.repetition
-    calib, y = np.flatnonzero(repetition.roles == Role.CALIB), judge.y
-    partition, groups = repetition.partition, None
-    if (kind := judge.config.calibrate) != POOLED:
-        member, names = membership(kind, repetition)
-        groups = Groups(kind, names, member[calib])
-    found = {}
-    for name in judge.config.scores:
-        true = view.scores(name)[calib, y[calib]]
-        found[name] = Calibration.of(true, partition.client[calib], partition.clients, groups)
-    return found

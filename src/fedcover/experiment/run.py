@@ -18,7 +18,7 @@ import torch
 from torch_geometric.data import Data
 
 from fedcover import __version__
-from fedcover.errors import DataError
+from fedcover.errors import UsageError
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.features import on_one_scale
@@ -32,7 +32,7 @@ from fedcover.experiment.frames import (
     frame,
     ledger_frame,
 )
-from fedcover.experiment.keeping import kept, predictor_of
+from fedcover.experiment.keeping import Keeper, kept
 from fedcover.experiment.methods import Progress, Repetition
 from fedcover.experiment.recipes import Recipe, recipe_of
 from fedcover.experiment.shown import Shown, shown
@@ -109,10 +109,12 @@ def run(
     What a user should know of it, ``info["notes"]``, goes to the logger ``fedcover`` besides.
     """
     graph = check_graph(graph)
+    if not (config is None or isinstance(config, Config)):
+        raise UsageError(f"config is a {type(config).__name__}; it must be a fedcover.Config.")
     asked = config or Config()
     config = settled(asked, graph)
     if config.calibrate == "group" and "group" not in graph:
-        raise DataError(
+        raise UsageError(
             f"{graph.name} has no groups, which calibrate 'group' needs; --group names a column of "
             "its nodes."
         )
@@ -133,7 +135,7 @@ def run(
 
     spending = _afforded(repetitions, config)
     book = _Book(graph.name, config)
-    predictors: list[Predictor] = []
+    keeper, predictors = Keeper(graph, judges[0]), list[Predictor]()
     trainer = Trainer(repetitions, config, engine, len(graph.label_names), report, clock.stop)
     for name in config.methods:
         recipe = recipe_of(name)
@@ -144,7 +146,7 @@ def run(
             book.enter(recipe, judge.repetition, outcome, evaluation)
             if done == 0 and kept(recipe):
                 card = _card(graph, judge, evaluation, spending if recipe.base == "gen" else None)
-                predictors.append(predictor_of(recipe, graph, judge, outcome, evaluation, card))
+                predictors.append(keeper.predictor(recipe, outcome, evaluation, card))
         report(f"calibrate {name}", config.seeds, config.seeds)
         clock.stop(f"calibrate {name}")
     notes = [*_unlabelled(graph), *_unscaled(graph, asked, config), *book.sentences()]

@@ -126,6 +126,11 @@ def _kept_cells(missing: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[
     return np.stack([np.cumsum(keep)[rows] - 1, columns])
 
 
+def source_of(graph: Data) -> str:
+    """What an error about a graph's nodes points at: the table, if it was read from one."""
+    return str(graph.get("source", graph.name))
+
+
 def with_features(graph: Data, x: sparse.csr_array | NDArray[np.floating]) -> Data:
     """The same graph with other features, none of them missing."""
     other = copy.copy(graph)

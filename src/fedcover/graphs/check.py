@@ -33,7 +33,8 @@ def check_graph(graph: Data, *, labelled: bool = True) -> Data:
     """
     if not isinstance(graph, Data):
         raise UsageError(
-            f"graph is a {type(graph).__name__}; it must be a PyG Data, as fedcover.load returns."
+            f"graph is a {type(graph).__name__}; it must be a PyG Data, as fedcover.load, "
+            "fedcover.from_networkx and fedcover.from_scipy return."
         )
     x = _features(_get(graph, "x"))
     n = len(x)

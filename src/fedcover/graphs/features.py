@@ -91,13 +91,21 @@ def _is_wordy(table: Table, name: str) -> bool:
     values = table.frame[name]
     if values.dtype not in _WORDS:
         return False
+    if _are_booleans(values):
+        return False
+    text = stripped(values).drop_nulls()
     if not table.is_csv:
         return True  # types mean something here
-    text = stripped(values).drop_nulls()
-    if text.str.to_lowercase().is_in(list(_BOOLEANS)).all():
-        return False
     words = text.cast(pl.Float32, strict=False).null_count()
     return 2 * words >= len(text) > 0
+
+
+def _are_booleans(values: pl.Series) -> bool:
+    """Whether all words of a column of words are true and false."""
+    if values.dtype not in _WORDS:
+        return False
+    words = stripped(values).drop_nulls().unique().str.to_lowercase()
+    return bool(words.is_in(list(_BOOLEANS)).all())
 
 
 def _numbers(
@@ -105,7 +113,7 @@ def _numbers(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], Kind]:
     """A column of numbers (n, 1), the rows where it has none, and whether all are 0 or 1."""
     values = table.frame[name]
-    if values.dtype == pl.String and table.is_csv:
+    if values.dtype == pl.String if table.is_csv else _are_booleans(values):
         values = _parsed(table, name)
     if values.dtype == pl.Null:
         values = values.cast(pl.Float32)

@@ -12,6 +12,7 @@ from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
+from fedcover.graphs.assemble import source_of
 from fedcover.graphs.check import check_graph
 
 MAX_SEED = 2**31 - 2
@@ -101,11 +102,14 @@ def _client_names(graph: Data, clients: int | None, method: str) -> tuple[str, .
     """Number the clients, or take their names from the graph, once ``clients`` makes sense."""
     if method == "given":
         if "client" not in graph:
-            raise DataError(f"{graph.name} has no client column, which partition 'given' needs.")
+            raise DataError(
+                f"{source_of(graph)} has no client column, which partition 'given' needs."
+            )
         names = tuple(graph.client_names)
         if clients is not None and clients != len(names):
             raise UsageError(
-                f"clients is {clients}, but the client column of {graph.name} has {len(names)}."
+                f"clients is {clients}, but the client column of {source_of(graph)} has "
+                f"{len(names)}."
             )
         return names
     nodes = int(graph.num_nodes)

@@ -108,6 +108,7 @@ def graph_of(
     )
     if group is not None:
         graph.group_column = group
+    graph.source = nodes.name
     return graph
 
 
@@ -115,7 +116,7 @@ def read_schema_of(path: Path, *, group: str | None = None) -> Schema:
     """The schema that a party's own nodes have; the column ``group`` is no part of it."""
     nodes = _nodes(path, None, group)
     features = read_features(nodes, _feature_columns(nodes, group))
-    _, labels = encode(nodes.text("label", empty=True).drop_nulls())
+    _, labels = encode(_labels(nodes).drop_nulls())
     return Schema(features.columns, tuple(labels))
 
 
@@ -157,11 +158,7 @@ def _labelled(
     nodes: Table, features: Features, schema: Schema | None
 ) -> tuple[NDArray[np.int64], list[str], Sequence[Column]]:
     """Labels by number, their names, and the columns as the schema, if any, has them."""
-    labels = (
-        nodes.text("label", empty=True)
-        if "label" in nodes.frame.columns
-        else pl.Series([None] * len(nodes.frame), dtype=pl.String)
-    )
+    labels = _labels(nodes)
     known = labels.drop_nulls()
     if schema is not None:
         if difference := schema.difference(Schema(features.columns, ())):
@@ -184,6 +181,14 @@ def _labelled(
     all_labels = np.full(len(labels), NO_LABEL, dtype=np.int64)
     all_labels[labels.is_not_null().to_numpy()] = y
     return all_labels, names, columns
+
+
+def _labels(nodes: Table) -> pl.Series:
+    """The labels as text, null where there is none, as which NaN counts, too."""
+    if "label" not in nodes.frame.columns:
+        return pl.Series([None] * len(nodes.frame), dtype=pl.String)
+    labels = nodes.text("label", empty=True)
+    return labels.set((labels.str.to_lowercase() == "nan").fill_null(False), None)
 
 
 def _feature_columns(nodes: Table, group: str | None = None) -> list[str]:

@@ -6,7 +6,7 @@ between the columns of a CSV, and decimal commas in its numbers then.
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn, TextIO
@@ -86,6 +86,8 @@ class Table:
             self.frame = self._strings(columns)
         else:
             self.frame = self._read_csv(columns, rest, words)
+        if self.is_csv and self.frame[self.frame.columns[-1]].has_nulls():
+            self._refuse_short_rows()
 
     @property
     def name(self) -> str:
@@ -273,19 +275,36 @@ class Table:
             ) from None
         self.refuse("is not a readable CSV file in UTF-8")
 
-    def _explain(self) -> NoReturn:
-        """Find out why polars could not read the file: perhaps a row is too wide."""
+    def _refuse_short_rows(self) -> None:
+        """Refuse a row that ends before its last column, which would pass for empty values."""
+        width = len(self._raw)
         try:
             with self._open() as file:
-                records = csv.reader(file, strict=True, delimiter=self._delimiter)
-                width = len(next(records))
-                for row, record in enumerate(records):
-                    if len(record) > width:
-                        what = f"has {len(record)} fields, but the header has {width}"
-                        self.refuse(what, row=row)
+                for row, record in enumerate(self._records(file), -1):
+                    if 1 < len(record) < width:
+                        self._refuse_width(row, record)
+        except (csv.Error, OSError):
+            pass  # where csv and polars differ, polars has read it
+
+    def _refuse_width(self, row: int, record: Sequence[str]) -> NoReturn:
+        self.refuse(f"has {len(record)} fields, but the header has {len(self._raw)}", row=row)
+
+    def _records(self, file: TextIO) -> Iterator[list[str]]:
+        return csv.reader(file, strict=True, delimiter=self._delimiter)
+
+    def _explain(self) -> NoReturn:
+        """Find out why polars could not read the file: perhaps a row is too wide."""
+        row = -1  # the header
+        try:
+            with self._open() as file:
+                for row, record in enumerate(self._records(file), -1):
+                    if len(record) > len(self._raw):
+                        self._refuse_width(row, record)
         except UnicodeDecodeError:
             self._refuse_encoding()
-        except (csv.Error, OSError):
+        except csv.Error:
+            self.refuse("a quote in it is not closed, or stands within a word", row=row + 1)
+        except OSError:
             self.refuse("is not a readable CSV file in UTF-8")
         self.refuse("is not a readable CSV file")
 

@@ -15,9 +15,13 @@ for a node that was added later, or whose neighbourhood has changed: for these t
 model says, and a promise needs new calibration nodes. `fedcover predict` says for every node which
 it is."""
 
-BANDS = {
-    "pooled": """1 − α ≤ coverage ≤ 1 − α + K/(N+K) with the rule `exact`, for a node drawn from the
+RULED = {
+    "exact": """1 − α ≤ coverage ≤ 1 − α + K/(N+K) with the rule `exact`, for a node drawn from the
     clients in proportion to their calibration nodes""",
+    "mixture": """at least 1 − α with the rule `mixture`, for a node drawn from the clients by the
+    shares {shares}""",
+}
+BANDS = {
     "client": "at least 1 − α at every client with 1/α − 1 calibration nodes or more",
     "class": """at least 1 − α for every class that has enough calibration nodes, for a node drawn
     from the clients in proportion to theirs of that class""",
@@ -71,8 +75,10 @@ def card_text(predictor: Predictor) -> str:
 def _promise(predictor: Predictor) -> str:
     if not any(RULES[rule].guarantee for rule in predictor.quantiles):
         return NOTHING.format(rules=" or ".join(predictor.quantiles))
-    kinds = {one.kind for one in predictor.calibrations.values()}
-    return PROMISE.format(band=BANDS[kinds.pop()])
+    (kind,) = {one.kind for one in predictor.calibrations.values()}
+    shares = ", ".join(f"{share:.3g}" for share in predictor.shares or ())
+    ruled = [RULED[rule].format(shares=shares) for rule in predictor.quantiles if rule in RULED]
+    return PROMISE.format(band=BANDS.get(kind, "; ".join(ruled)))
 
 
 def _privacy(predictor: Predictor) -> str:

@@ -11,7 +11,7 @@ from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
 from fedcover.models.gnn import MODELS, operators
 from fedcover.predictor.calibration import Calibration
 from fedcover.predictor.known import SALT_BYTES
-from fedcover.predictor.models import Model
+from fedcover.predictor.models import Generated, Model
 from fedcover.predictor.predictor import Predictor
 
 
@@ -32,8 +32,7 @@ def check_predictor(predictor: Predictor) -> None:
     _must(len(predictor.generated) == parts, "generated neighbours must be given for each client")
     for one in predictor.generated:
         if one is not None:
-            _must(one.features.shape[1] == predictor.features, "generated rows have another length")
-            _array(one.source, one.target.shape, "links", low=0, high=one.features.shape[0] - 1)
+            _check_generated(one, predictor.features)
     _must(bool(predictor.quantiles), "a quantile rule is missing")
     _must(all(rule in RULES for rule in predictor.quantiles), "a quantile rule is unknown")
     shares = predictor.shares
@@ -53,6 +52,8 @@ def _check_model(model: Model, features: int, labels: int, parts: int) -> None:
     plan = model.plan
     _must(plan.model in MODELS, f"the model {plan.model!r} is unknown")
     _must(_whole(plan.hidden) and plan.classes == labels, "the model's sizes do not fit")
+    _must(isinstance(plan.unit_features, bool), "whether features have length 1 is not said")
+    _must(plan.batch_size is None or _whole(plan.batch_size), "the batch size must be whole")
     _must(len(model.weights) == parts, "weights must be given for each client")
     count = operators(plan.model)
     shapes = (
@@ -67,6 +68,17 @@ def _check_model(model: Model, features: int, labels: int, parts: int) -> None:
             _array(tensor.numpy(), shape, "weights")
     _array(model.prior, (parts, labels), "the prior's values")
     _must(_positive(model.temperature), "the temperature must be positive")
+
+
+def _check_generated(generated: Generated, features: int) -> None:
+    x = generated.features
+    x.check_format(full_check=True)  # an index elsewhere would be read from anyone's memory
+    _must(x.shape[1] == features, "generated rows have another length")
+    _must(x.dtype.kind == "f", "generated features must be floats")
+    _array(x.data, x.data.shape, "generated features")
+    _must(generated.target.dtype == np.uint64, "hashes must be of 64 bits")
+    _array(generated.source, generated.target.shape, "links", low=0, high=x.shape[0] - 1)
+    _must(math.isfinite(generated.weight) and generated.weight >= 0, "a link weighs too little")
 
 
 def _check_mixture(predictor: Predictor) -> None:
@@ -112,6 +124,10 @@ def _check_known(predictor: Predictor) -> None:
     if known.alike is not None:
         _must(known.alike.dtype == np.uint64, "hashes must be of 64 bits")
         _array(known.alike, shape, "similar nodes' hashes")
+    regrouped = {one.kind for one in predictor.calibrations.values()} == {"group"}
+    _must((known.group is not None) == regrouped, "nodes' groups are missing")
+    if known.group is not None:
+        _must(known.group.dtype == np.int64 and known.group.shape == shape, "groups do not fit")
     _array(known.client, shape, "nodes' clients", low=0, high=len(predictor.clients) - 1)
     _array(known.role, shape, "roles", low=-1, high=3)
     _array(known.u, shape, "nodes' random numbers", low=0.0, high=1.0)

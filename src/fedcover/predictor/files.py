@@ -19,7 +19,7 @@ from safetensors.numpy import save as pack
 from scipy import sparse
 
 from fedcover.conformal import Diffusion, RapsConstants
-from fedcover.errors import DataError
+from fedcover.errors import DataError, UsageError
 from fedcover.federation import Plan
 from fedcover.graphs.regular import check_regular
 from fedcover.graphs.scaling import Scaling
@@ -76,7 +76,7 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
         "group": predictor.group,
         "card": predictor.card,
     }
-    content["sha256"] = {ARRAYS: hashlib.sha256(arrays).hexdigest(), JSON: _checksum(content)}
+    content["sha256"] = {ARRAYS: _sha256(arrays), JSON: _checksum(content)}
     (folder / ARRAYS).write_bytes(arrays)
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     (folder / JSON).write_text(text, encoding="utf-8")
@@ -99,19 +99,19 @@ def load_predictor(path: str | Path, method: str | None = None) -> Predictor:
             f"{FORMAT}."
         )
     raw = _bytes(folder / ARRAYS)
+    if sums.get(JSON) == _checksum(content) and sums.get(ARRAYS) != _sha256(raw):
+        raise DataError(f"{folder / ARRAYS} is damaged: it is not what was written.")
     try:
         if type(version) is not int or version < 1:
             raise ValueError(f"its format is {version!r}")
         if sums.get(JSON) != _checksum(content):
             raise ValueError("it is not what was written")
-        if sums.get(ARRAYS) != hashlib.sha256(raw).hexdigest():
-            raise ValueError(f"{ARRAYS} beside it is not what was written")
         predictor = _predictor(content, unpack(raw))
         check_predictor(predictor)
     except _DAMAGE as error:
         raise DataError(f"{file} is damaged: {str(error).rstrip('.')}.") from error
     if method is not None and method != predictor.method:
-        raise DataError(f"{folder} has a predictor for {predictor.method!r}, not for {method!r}.")
+        raise UsageError(f"{folder} has a predictor for {predictor.method!r}, not for {method!r}.")
     return predictor
 
 
@@ -140,7 +140,11 @@ def _checksum(content: Mapping[str, Any]) -> str:
     """Of everything in the JSON but the checksums, however it is laid out."""
     rest = {key: value for key, value in content.items() if key != "sha256"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _sha256(text.encode())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _folder(path: Path, method: str | None) -> Path:
@@ -154,14 +158,19 @@ def _folder(path: Path, method: str | None) -> Path:
     if method is None:
         method = next(name for name in _preferred(list(choices)))
     if method not in choices:
-        raise DataError(f"{path} has no predictor for {method!r}; it has {', '.join(choices)}.")
+        raise UsageError(f"{path} has no predictor for {method!r}; it has {', '.join(choices)}.")
     return choices[method]
 
 
 def _preferred(methods: list[str]) -> list[str]:
     """A model that mixes comes first, one for everybody next, what nobody can have last."""
     last = {"loc": 1, "central": 2}
-    return sorted(methods, key=lambda name: (last.get(name, 0), "mix" not in name, name))
+
+    def order(name: str) -> tuple[int, bool, str]:
+        base, *parts = name.split("+")
+        return last.get(base, 0), "mix" not in parts, name
+
+    return sorted(methods, key=order)
 
 
 def _shared(model: Model) -> bool:

@@ -24,7 +24,7 @@ _GAP = np.uint64(0x6A70)  # stands for a feature that is missing
 class Known:
     """One entry a node, in the graph's order: its hashed name, its client, its role, APS's u, and
     a fingerprint of its features and neighbours; of its similar nodes, too, where a score looks at
-    them. ``salt`` enters all hashes."""
+    them, and its group, where groups have thresholds. ``salt`` enters all hashes."""
 
     salt: bytes
     names: NDArray[np.uint64]
@@ -33,6 +33,7 @@ class Known:
     u: NDArray[np.float64]
     print: NDArray[np.uint64]
     alike: NDArray[np.uint64] | None = None
+    group: NDArray[np.int64] | None = None
 
     def places(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Where each of these names stands here; -1 for a node that is new."""
@@ -41,6 +42,8 @@ class Known:
 
 def located(names: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Where each of the wanted stands among the names; -1 where it does not."""
+    if len(names) == 0:
+        return np.full(len(wanted), -1)
     order = np.argsort(names, kind="stable")
     at = np.minimum(np.searchsorted(names, wanted, sorter=order), len(order) - 1)
     found = order[at]
@@ -63,8 +66,11 @@ def hashed(ids: Sequence[object], salt: bytes) -> NDArray[np.uint64]:
     return _digests((str(one).encode() for one in ids), salt)
 
 
-def fingerprints(graph: Data, names: NDArray[np.uint64], salt: bytes) -> NDArray[np.uint64]:
-    """For every node eight bytes that change with its features, its gaps or its neighbours."""
+def fingerprints(
+    graph: Data, names: NDArray[np.uint64], salt: bytes, edges: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """For every node eight bytes that change with its features, its gaps or its neighbours, by
+    ``edges`` (2, m)."""
     x = sparse.csr_array(feature_matrix(graph)).tocoo()
     bits = x.data.astype(np.float32).view(np.uint32).astype(np.uint64)
     row, column = x.row, x.col
@@ -74,7 +80,7 @@ def fingerprints(graph: Data, names: NDArray[np.uint64], salt: bytes) -> NDArray
         bits = np.concatenate([bits, np.full(gaps.shape[1], _GAP) << np.uint64(32)])
     place = splitmix(np.arange(1, x.shape[1] + 1, dtype=np.uint64))
     parts = np.zeros((len(names), 3), dtype=np.uint64)
-    source, target = graph.edge_index.numpy()
+    source, target = edges
     np.add.at(parts[:, 0], row, splitmix(bits ^ place[column]))
     np.add.at(parts[:, 1], target, splitmix(names[source]))
     parts[:, 2] = names
@@ -87,14 +93,17 @@ def list_prints(names: NDArray[np.uint64], nodes: NDArray[np.int64]) -> NDArray[
     return np.asarray(listed.sum(axis=1, dtype=np.uint64))
 
 
+def inside(graph: Data, client: NDArray[np.int64], whole: bool) -> NDArray[np.int64]:
+    """The edges (2, m) that a model sees: those within a client, or all of a ``whole`` graph."""
+    edges: NDArray[np.int64] = graph.edge_index.numpy()
+    return edges if whole else edges[:, client[edges[0]] == client[edges[1]]]
+
+
 def touched(
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
-    changed: NDArray[np.bool_],
-    hops: int = HOPS,
+    edges: NDArray[np.int64], changed: NDArray[np.bool_], hops: int = HOPS
 ) -> NDArray[np.bool_]:
     """The nodes whose outputs may differ because these have changed."""
-    reached = changed.copy()
+    reached, (source, target) = changed.copy(), edges
     for _ in range(hops):
         reached[target[reached[source]]] = True
     return reached

@@ -77,7 +77,7 @@ class Predictor:
         graph: Data | str | Path,
         alpha: float = 0.1,
         score: str | None = None,
-        only: Sequence[str] | None = None,
+        only: Sequence[str] | str | None = None,
         quantile: str | None = None,
     ) -> pl.DataFrame:
         """One row a node: its set at level 1 − ``alpha``, and whether the level is promised for it.
@@ -88,17 +88,19 @@ class Predictor:
         """
         score, rule = self.chosen("score", score), self.chosen("quantile", quantile)
         thresholds = self.thresholds(alpha, score, rule)
+        only = (only,) if isinstance(only, str) else only
         for kind in only or ():
             if kind not in PROMISES:
                 raise UsageError(f"only has {kind!r}; it must be one of {', '.join(PROMISES)}.")
         view = self.view(graph)
-        scores, kinds = view.scores(score), view.seen.kinds(view.changed(score))
+        scores = view.scores(score)
         if not self.empty_sets:
             scores[np.arange(len(scores)), scores.argmin(axis=1)] = -np.inf
         calibration = self.calibrations[score]
         member = _member(view, calibration.groups)
+        kinds = view.seen.kinds(view.changed(score) | self._regrouped(view, member))
         sets = _sets(scores, thresholds, calibration.groups, member)
-        said = promises(kinds, view.seen.client, member, calibration, thresholds, rule)
+        said = promises(kinds, view.seen.client, member, calibration, thresholds, rule, self.shares)
         table = self._table(view, kinds, sets).with_columns(pl.Series("promise", said))
         return table if only is None else table.filter(pl.col("kind").is_in(list(only)))
 
@@ -132,6 +134,13 @@ class Predictor:
                 f"{what} is {name!r}; this predictor was calibrated for {', '.join(known)}."
             )
         return name
+
+    def _regrouped(self, view: View, member: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+        """The nodes that were in another group, if groups have thresholds."""
+        known = self.known
+        if known.group is None or member is None:
+            return np.zeros(len(view.seen.names), dtype=bool)
+        return np.asarray(known.group[known.places(view.seen.names)] != member)
 
     def _table(
         self, view: View, kinds: NDArray[np.object_], sets: NDArray[np.bool_]

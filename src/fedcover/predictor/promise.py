@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedcover import conformal
 from fedcover.graphs.inspection import TEST_SLACK
-from fedcover.predictor.calibration import Calibration
+from fedcover.predictor.calibration import Calibration, Groups
 
 PROMISES = {
     "test": "yes",
@@ -24,6 +24,7 @@ PROMISES = {
 
 
 WEIGHED = "yes, where clients count by their calibration nodes"
+SHARED = "yes, for the shares of clients that the run was given"
 EVERYTHING = "yes: every label, for less there are too few calibration nodes"
 
 
@@ -34,38 +35,83 @@ def promises(
     calibration: Calibration,
     thresholds: Sequence[conformal.Threshold],
     rule: str,
+    shares: Sequence[float] | None = None,
 ) -> list[str]:
     """Whether each node's set keeps its level: by what the node is (``PROMISES``), and for those
-    that a promise is possible for, by the rule and by who has too few calibration nodes.
+    that a promise is possible for, by the rule, by who has too few calibration nodes, and by how
+    test nodes are spread over the clients.
 
     ``member`` says which threshold each node takes; None: it is not the node that decides.
+    ``shares`` are the clients' under the rule ``mixture``.
     """
     said = np.array([PROMISES[kind] for kind in kinds], dtype=object)
     tested = kinds == "test"
     possible = tested | (kinds == "unlabelled")
     groups = calibration.groups
     small = np.array([isinstance(t, conformal.GroupThreshold) and t.fell_back for t in thresholds])
+    unbounded = np.isinf([threshold.q_hat for threshold in thresholds])
     if not conformal.RULES[rule].guarantee:
         said[possible] = f"no: the rule {rule} has no guarantee"
     elif groups is not None and member is not None:
-        said[possible & small[member]] = f"no: its {groups.kind} has too few calibration nodes"
         pair = calibration.client * len(groups.names) + groups.member
         alone = possible & ~np.isin(client * len(groups.names) + member, pair)
+        if groups.kind != "client":  # a client's own promise does not depend on the others
+            there = tested & ~alone
+            far = _apart(client[there], member[there], calibration, groups)
+            said[there & far[member]] = WEIGHED
+        said[possible & small[member]] = f"no: its {groups.kind} has too few calibration nodes"
         said[alone] = f"no: its client has no calibration node of its {groups.kind}"
-    elif groups is not None and small.any():
-        names = ", ".join(name for name, few in zip(groups.names, small, strict=True) if few)
-        said[possible] += f", but not for each class: too few calibration nodes of {names}"
-    elif groups is None and np.isinf(thresholds[0].q_hat):
+        said[tested & unbounded[member]] = EVERYTHING
+    elif unbounded.all():
         said[tested] = EVERYTHING
-    elif groups is None and rule == "exact" and _elsewhere(client[tested], calibration):
-        said[tested] = WEIGHED
+    else:
+        if _elsewhere(client[tested], calibration, shares if rule == "mixture" else None):
+            said[tested] = SHARED if rule == "mixture" else WEIGHED
+        if small.any():
+            names = ", ".join(np.array(groups.names)[small]) if groups else ""
+            said[possible] += f", but not for each class: too few calibration nodes of {names}"
     return [str(one) for one in said]
 
 
-def _elsewhere(client: NDArray[np.int64], calibration: Calibration) -> bool:
-    """Whether test nodes are spread over the clients otherwise than Theorem 1 draws them."""
+def _elsewhere(
+    client: NDArray[np.int64], calibration: Calibration, shares: Sequence[float] | None
+) -> bool:
+    """Whether test nodes are spread over the clients otherwise than the theorem draws them: by
+    these shares, or by calibration nodes."""
     clients = calibration.clients
-    weights = np.bincount(calibration.client, minlength=clients) + 1
+    weights = np.bincount(calibration.client, minlength=clients) + 1.0
+    if shares is not None:
+        weights = np.array(shares, dtype=np.float64)
     test = np.bincount(client, minlength=clients)
-    distance = np.abs(test / max(test.sum(), 1) - weights / weights.sum()).sum() / 2
-    return bool(test.any() and distance > TEST_SLACK)
+    return bool(test.any() and _distance(test, weights) > TEST_SLACK)
+
+
+def _apart(
+    client: NDArray[np.int64],
+    member: NDArray[np.int64],
+    calibration: Calibration,
+    groups: Groups,
+) -> NDArray[np.bool_]:
+    """For every group, the same of its nodes; but small groups differ by chance, too."""
+    shape = len(groups.names), calibration.clients
+    held = _counts(groups.member, calibration.client, shape)
+    test = _counts(member, client, shape)
+    weights = held + (held > 0)
+    share = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
+    nodes = 1 / np.maximum(test.sum(axis=1), 1) + 1 / np.maximum(held.sum(axis=1), 1)
+    # Half the expected sum of |normal| deviations, twice.
+    chance = np.sqrt(2 / np.pi * (share * (1 - share)) * nodes[:, None]).sum(axis=1)
+    some = test.any(axis=1)
+    return np.asarray(some & (_distance(test, weights) > TEST_SLACK + chance))
+
+
+def _counts(
+    group: NDArray[np.int64], client: NDArray[np.int64], shape: tuple[int, int]
+) -> NDArray[np.int64]:
+    return np.bincount(group * shape[1] + client, minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def _distance(test: NDArray[np.number], weights: NDArray[np.number]) -> NDArray[np.float64]:
+    """Total variation between the two, each taken as shares of its last axis."""
+    p, q = (one / np.maximum(one.sum(axis=-1, keepdims=True), 1e-300) for one in (test, weights))
+    return np.asarray(np.abs(p - q).sum(axis=-1) / 2)

@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from fedcover.errors import DataError
+from fedcover.graphs.assemble import source_of
 from fedcover.graphs.splits import Role
-from fedcover.predictor.known import HOPS, Known, fingerprints, hashed, located, touched
+from fedcover.predictor.known import HOPS, Known, fingerprints, hashed, inside, located, touched
 
+Links = tuple[int, NDArray[np.int64], NDArray[np.uint64]]
+"""A client's number, and which of its generated neighbours is joined to which node, by the hash of
+the node's name."""
 _SEED = 0x0DD  # of the u of nodes that are new
 
 
@@ -34,33 +38,38 @@ class Seen:
         known: Known,
         clients: Sequence[str],
         given: bool,
-        links: Sequence[tuple[NDArray[np.int64], NDArray[np.uint64]]] = (),
+        whole: bool = False,
+        links: Sequence[Links] = (),
         hops: int = HOPS,
     ) -> Seen:
         """With ``given``, clients are taken from the graph's own column, else as they were.
 
-        ``links`` join generated neighbours, numbered at each client, to nodes by their names'
-        hashes: what changes at one such node reaches the others. Models look ``hops`` far.
+        ``links`` join generated neighbours to nodes: what changes at one such node reaches the
+        others. Models look ``hops`` far, along edges within a client or, if it is ``whole``, along
+        all of the graph's.
         """
         names = hashed(graph.node_ids, known.salt)
         place = known.places(names)
         new = place < 0
-        client = np.where(new, -1, known.client[place])
-        differs = new | (fingerprints(graph, names, known.salt) != known.print[place])
-        source, target = graph.edge_index.numpy()
+        before = client = np.where(new, -1, known.client[place])
         if given:
-            own = numbered(graph, "client", clients)
-            moved = client != own
-            differs[target[moved[source]]] = True  # its neighbours, old and new, have other degrees
-            differs |= moved
-            client = own
+            client = numbered(graph, "client", clients)
         elif new.any():
             client = _joined(graph, client, len(clients))
+        edges = inside(graph, client, whole)
+        prints = fingerprints(graph, names, known.salt, edges)
+        differs = new | (client != before) | (prints != known.print[place])
         role = np.where(new, np.int8(-1), known.role[place])
         drawn = (names ^ np.uint64(_SEED)).astype(np.float64) / 2.0**64
         u = np.where(new, np.minimum(drawn, np.nextafter(1.0, 0.0)), known.u[place])
-        changed = _reached(source, target, differs, names, links, hops)
+        changed = _reached(edges, differs, names, client, links, hops)
         return cls(names, client, role, u, new, changed)
+
+    @classmethod
+    def same(cls, known: Known) -> Seen:
+        """The nodes as they were."""
+        no = np.zeros(len(known.names), dtype=bool)
+        return cls(known.names, known.client, known.role, known.u, no, no)
 
     def kinds(self, changed: NDArray[np.bool_]) -> NDArray[np.object_]:
         """What each node is, as in ``PROMISES``; ``changed`` are those whose scores may have."""
@@ -74,41 +83,40 @@ class Seen:
 def numbered(graph: Data, column: str, names: Sequence[str]) -> NDArray[np.int64]:
     """The clients or groups of a graph's nodes, numbered as the predictor has them."""
     if column not in graph:
-        raise DataError(f"{graph.name} has no {column}s, which the predictor needs.")
+        raise DataError(f"{source_of(graph)} has no {column}s, which the predictor needs.")
     number = {name: k for k, name in enumerate(names)}
     own = graph[f"{column}_names"]
     for name in own:
         if name not in number:
             raise DataError(
-                f"{graph.name} has the {column} {name!r}; the predictor knows {', '.join(names)}."
+                f"{source_of(graph)} has the {column} {name!r}; the predictor knows "
+                f"{', '.join(names)}."
             )
     numbers = np.array([number[name] for name in own], dtype=np.int64)
     return np.asarray(numbers[graph[column].numpy()])
 
 
 def _reached(
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
+    edges: NDArray[np.int64],
     differs: NDArray[np.bool_],
     names: NDArray[np.uint64],
-    links: Sequence[tuple[NDArray[np.int64], NDArray[np.uint64]]],
+    client: NDArray[np.int64],
+    links: Sequence[Links],
     hops: int = HOPS,
 ) -> NDArray[np.bool_]:
     """The nodes whose outputs may differ; generated neighbours are numbered after the nodes."""
-    sources, targets, count = [source], [target], len(names)
-    for generated, linked in links:
+    joined, count = [edges], len(names)
+    for number, generated, linked in links:
         node = located(names, linked)
-        there = node >= 0
-        made, node = generated[there] + count, node[there]
-        sources += [made, node]
-        targets += [node, made]
-        # A neighbour that lost a node has changed itself.
+        there = (node >= 0) & (client[node] == number)
+        pair = np.stack([generated[there] + count, node[there]])
+        joined += [pair, pair[::-1]]
+        # A neighbour that lost a node, which is gone or at another client, has changed itself.
         lost = np.unique(generated[~there]) + count
         count += int(generated.max(initial=-1)) + 1
         differs = np.concatenate([differs, np.zeros(count - len(differs), dtype=bool)])
         differs[lost] = True
-    reached = touched(np.concatenate(sources), np.concatenate(targets), differs, hops)
-    return reached[: len(names)]
+    return touched(np.concatenate(joined, axis=1), differs, hops)[: len(names)]
 
 
 def _joined(graph: Data, client: NDArray[np.int64], clients: int) -> NDArray[np.int64]:

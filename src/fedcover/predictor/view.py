@@ -13,15 +13,16 @@ from torch_geometric.data import Data
 from fedcover import conformal
 from fedcover.errors import DataError
 from fedcover.federation import Client
+from fedcover.graphs.align import aligned
 from fedcover.graphs.assemble import feature_matrix, with_features
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
-from fedcover.graphs.scaling import scaled
+from fedcover.graphs.scaling import Scaling, scaled
 from fedcover.graphs.similar import Alike, similar_at
 from fedcover.graphs.splits import Role
 from fedcover.neighbors.augment import augment
 from fedcover.personal.mixture import TINY, mixed
-from fedcover.predictor.known import HOPS, list_prints, located, touched
+from fedcover.predictor.known import HOPS, inside, list_prints, located, touched
 from fedcover.predictor.models import outputs
 from fedcover.predictor.seen import Seen
 
@@ -36,19 +37,31 @@ class View:
     predictor: Predictor
     graph: Data  # its features on the predictor's scale
     seen: Seen
+    similar: list[Alike] | None = None  # where the caller has them
 
     @classmethod
     def of(cls, predictor: Predictor, graph: Data) -> View:
         """Refuses a graph that does not fit."""
         graph = check_graph(graph, labelled=False)
+        if predictor.schema is not None:
+            graph = aligned(graph, predictor.schema)
         _check(predictor, graph)
-        links = [(one.source, one.target) for one in predictor.generated if one is not None]
+        links = [
+            (number, one.source, one.target)
+            for number, one in enumerate(predictor.generated)
+            if one is not None
+        ]
         hops = HOPS * (1 + sum(model.corrects for model in predictor.models))
-        seen = Seen.of(graph, predictor.known, predictor.clients, predictor.given, links, hops)
-        if predictor.scaling is not None:
-            missing = graph.missing.numpy() if "missing" in graph else None
-            graph = with_features(graph, scaled(feature_matrix(graph), predictor.scaling, missing))
-        return cls(predictor, graph, seen)
+        seen = Seen.of(
+            graph,
+            predictor.known,
+            predictor.clients,
+            predictor.given,
+            predictor.whole,
+            links,
+            hops,
+        )
+        return cls(predictor, rescaled(graph, predictor.scaling), seen)
 
     @cached_property
     def probs(self) -> NDArray[np.float64]:
@@ -73,8 +86,8 @@ class View:
         graph, changed = conformal.GRAPH_SCORES.get(name), self.seen.changed
         if graph is None:
             return changed
-        source, target = self.graph.edge_index.numpy()
-        reached = touched(source, target, changed, 1)
+        edges = inside(self.graph, self.seen.client, self.predictor.whole)
+        reached = touched(edges, changed, 1)
         if graph.similar:
             known = self.predictor.known
             place = known.places(self.seen.names)
@@ -95,7 +108,7 @@ class View:
     @cached_property
     def alike(self) -> list[Alike]:
         """By client, the nodes that are similar to each of its own."""
-        return similar_at(feature_matrix(self.graph), self._parts)
+        return self.similar or similar_at(feature_matrix(self.graph), self._parts)
 
     @cached_property
     def _parts(self) -> list[ClientGraph]:
@@ -146,6 +159,14 @@ class View:
                 client = augment(client, generated.features, links, generated.weight)
             clients.append(client)
         return clients
+
+
+def rescaled(graph: Data, scaling: Scaling | None) -> Data:
+    """The graph with its features on the predictor's scale, gaps filled."""
+    if scaling is None:
+        return graph
+    missing = graph.missing.numpy() if "missing" in graph else None
+    return with_features(graph, scaled(feature_matrix(graph), scaling, missing))
 
 
 def _check(predictor: Predictor, graph: Data) -> None:
