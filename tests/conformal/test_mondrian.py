@@ -12,11 +12,15 @@ from hypothesis.extra import numpy as hnp
 
 from fedcover.conformal import (
     calibrate,
+    converse,
     coverage_band,
     exact_rank,
+    group_client,
     group_quantiles_over_resplits,
+    group_server,
     group_thresholds,
 )
+from fedcover.conformal.quantiles import histogram_client
 from fedcover.errors import DataError, UsageError
 
 ALPHAS = (0.1, 0.25, 0.5)
@@ -95,6 +99,71 @@ def federations(draw):
 
 def split(array, client, clients, row):
     return [array[row & (client == k)] for k in range(clients)]
+
+
+def looked_for_one_by_one(local, query):
+    """What a client must reply: each group's scores picked out of all, in the order asked."""
+    scores, groups = (np.asarray(values) for values in local)
+    reply = {}
+    for talk in query["asked"].tolist():
+        own = scores if talk == 0 else scores[groups == talk - 1]
+        if talk == 0 or len(own):
+            asked = {name: query[f"{talk}.{name}"] for name in ("depth", "prefix")}
+            reply[f"{talk}.counts"] = histogram_client(own, asked)["counts"]
+    return reply
+
+
+def bits(message):
+    return [(name, array.dtype, array.shape, array.tobytes()) for name, array in message.items()]
+
+
+@settings(max_examples=40)
+@given(federations(), st.sampled_from(ALPHAS))
+def test_every_message_is_as_if_groups_were_looked_for_one_by_one(drawn, alpha):
+    scores, client, group, mask, clients, groups = drawn
+    held = (split(values, client, clients, mask[0]) for values in (scores, group))
+    local = list(zip(*held, strict=True))
+    seen = []
+
+    def client(local, query):
+        reply = group_client(local, query)
+        assert bits(reply) == bits(looked_for_one_by_one(local, query))
+        seen.append(reply)
+        return reply
+
+    converse(group_server(alpha, groups), client, local)
+    assert len(seen) >= clients
+
+
+class Compared(int):
+    """A group's number that counts how often it is compared."""
+
+    times = 0
+
+    def __lt__(self, other):
+        Compared.times += 1
+        return int(self) < int(other)
+
+    def __eq__(self, other):
+        Compared.times += 1
+        return int(self) == int(other)
+
+    __hash__ = int.__hash__
+
+
+def comparisons(groups):
+    rng = np.random.default_rng(0)
+    shuffled = rng.permutation(np.repeat(range(groups), 5))
+    member = np.array([Compared(g) for g in shuffled], dtype=object)
+    query = next(group_server(0.1, groups))
+    Compared.times = 0
+    group_client((rng.random(len(member)), member), query)
+    return Compared.times
+
+
+def test_twice_the_groups_are_twice_the_work():
+    small, large = comparisons(100), comparisons(200)
+    assert 0 < large < 3 * small  # n log n; all scores for each group would be four times
 
 
 @settings(max_examples=40)

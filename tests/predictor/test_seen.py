@@ -1,6 +1,10 @@
 """Where new nodes belong, and how far a change reaches."""
 
+from types import SimpleNamespace
+
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedcover.predictor.known import located, touched
 from fedcover.predictor.seen import _joined, _reached
@@ -22,6 +26,70 @@ def test_a_long_chain_of_new_nodes_is_followed_to_its_end(make_graph):
     client = np.full(count, -1)
     client[0] = 2
     assert (_joined(graph, client, 3) == 2).all()
+
+
+def graph_of(edges):
+    """As much of a graph as joining needs; edges go one way, may repeat and may be loops."""
+    return SimpleNamespace(edge_index=SimpleNamespace(numpy=lambda: edges))
+
+
+def joined_by_looking_at_all_edges(edges, client, clients):
+    """Every step by its definition: all that hear of a client join one, until nobody does."""
+    client = client.copy()
+    smallest = int(np.bincount(client[client >= 0], minlength=clients).argmin())
+    while True:
+        votes = {}
+        for source, target in edges.T.tolist():
+            if client[target] < 0 <= client[source]:
+                votes.setdefault(target, [0] * clients)[client[source]] += 1
+        if not votes:
+            break
+        for node, counts in votes.items():
+            client[node] = counts.index(max(counts))
+    client[client < 0] = smallest
+    return client
+
+
+@st.composite
+def partly_placed(draw):
+    nodes, clients = draw(st.integers(1, 14)), draw(st.integers(1, 4))
+    node = st.integers(0, nodes - 1)
+    edges = draw(st.lists(st.tuples(node, node), max_size=40))
+    new = st.just(-1) | st.integers(-1, clients - 1)  # more than half of the nodes
+    client = draw(st.lists(new, min_size=nodes, max_size=nodes))
+    both_ways = edges + [(b, a) for a, b in edges] if draw(st.booleans()) else edges
+    return np.array(both_ways, dtype=np.int64).reshape(-1, 2).T, np.array(client), clients
+
+
+@given(partly_placed())
+def test_new_nodes_join_step_by_step(drawn):
+    edges, client, clients = drawn
+    found = _joined(graph_of(edges), client, clients)
+    assert found.tolist() == joined_by_looking_at_all_edges(edges, client, clients).tolist()
+
+
+class Looked(np.ndarray):
+    """An array, and all that comes of it, whose entries are counted when they are looked up."""
+
+    entries = 0
+
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        Looked.entries += np.size(found)
+        return found
+
+
+def looked_up(count):
+    """In joining a chain of so many new nodes."""
+    before, after = np.arange(count), np.arange(1, count + 1)
+    edges = np.stack([np.r_[before, after], np.r_[after, before]]).view(Looked)
+    Looked.entries = 0
+    _joined(graph_of(edges), np.array([0] + [-1] * count), 1)
+    return Looked.entries
+
+
+def test_a_chain_twice_as_long_is_twice_the_work():
+    assert 0 < looked_up(200) < 3 * looked_up(100)  # all edges in each step would be four times
 
 
 def test_a_change_reaches_two_hops(make_graph):

@@ -47,13 +47,13 @@ def test_a_rung_can_turn_the_order_around():
     assert steps(ladder)[4:] == [(1, 0), (1, 3)]  # 2 is out too early: the known price of halving
     assert ladder.best().candidate == 3
     ladder = halve(4, lambda c, r: np.array([by_rung[r][c]]), rungs=2, eta=2, carried=(2,))
-    assert steps(ladder)[4:] == [(1, 0), (1, 3), (1, 2)]
+    assert steps(ladder) == [(0, 2), (0, 0), (0, 1), (0, 3), (1, 2), (1, 0), (1, 3)]
     assert ladder.best().candidate == 2
 
 
 def test_carried_candidates_are_on_every_rung_and_count_once():
     ladder = halve(9, flat([9, *range(8)]), carried=(0,))
-    assert steps(ladder)[9:] == [(1, 1), (1, 2), (1, 3), (1, 0), (2, 1), (2, 2), (2, 0)]
+    assert steps(ladder)[9:] == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1), (2, 2)]
     ladder = halve(3, flat([0, 1, 2]), carried=(0,))
     assert steps(ladder)[3:] == [(2, 0)]
 
@@ -115,6 +115,60 @@ def test_a_trial_that_runs_out_of_time_does_not_count():
     assert ladder.best().candidate == 2
     assert clock.now - 100 == 55
     assert not ladder.finished
+
+
+def test_time_cuts_the_carried_last():
+    clock = Clock()
+
+    def measure(candidate, rung):
+        clock.now += 10 * 3**rung
+        return np.array([9.0, 9.5]) if candidate == 0 else np.array([candidate, candidate + 0.1])
+
+    # 150 s: five of nine until 50 s; of 0 and the best two, the rung until 100 s begins 0 and 1,
+    # which is more promising than 2; the last one begins at 110 s with 0, and nothing is left.
+    ladder = halve(9, measure, Budget(150, clock), carried=(0,))
+    assert steps(ladder)[5:] == [(1, 0), (1, 1), (2, 0)]
+    assert not ladder.finished
+    # Differences on rung 1, where the two met: 1 − 9 and 1.1 − 9.5, mean −8.2 ± 0.2.
+    assert (ladder.best().candidate, ladder.best().rung) == (1, 1)
+    assert ladder.gain() == pytest.approx((-8.2, 0.2))
+
+
+def test_who_is_alone_on_a_rung_has_beaten_nobody_there():
+    given, other = np.array([1.0, 2.0, 3.0]), np.array([0.9, 1.8, 2.7])
+    trials = [Trial(0, 1, given, 1), Trial(4, 1, other, 1), Trial(0, 2, given / 2, 1)]
+    ladder = Ladder(trials, finished=False)
+    assert (ladder.deciding, ladder.best()) == (1, trials[1])
+    assert ladder.gain() == pytest.approx((-0.2, 0.1 / math.sqrt(3)))  # on rung 1, as above
+    # Where it was the best of several below, its last trial is the one that counts.
+    ladder = Ladder([trials[0], Trial(4, 1, 2 * other, 1), trials[2]])
+    assert (ladder.deciding, ladder.best()) == (1, trials[2])
+    assert Ladder().deciding == 0
+
+
+@given(
+    st.lists(st.floats(0.1, 1), min_size=1, max_size=30),
+    st.floats(0, 300),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_whatever_the_time_the_choice_was_compared_with_what_is_carried(
+    losses, seconds, interrupted, seed
+):
+    clock, rng = Clock(), np.random.default_rng(seed)
+    budget = Budget(seconds, clock)
+
+    def measure(candidate, rung):
+        for _ in range(3**rung):
+            if interrupted:
+                budget.check()
+            clock.now += 1
+        return losses[candidate] + rng.normal(0, 0.1, 3)
+
+    ladder = halve(len(losses), measure, budget, carried=(0,))
+    best = ladder.best()
+    assert (best is None) == (not ladder.trials)
+    assert best is None or best.candidate == 0 or ladder.gain() is not None
 
 
 def test_no_time_at_all():

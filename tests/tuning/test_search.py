@@ -124,6 +124,27 @@ def test_the_budget_is_kept_and_the_best_so_far_is_taken(learnable):
     assert untried["valid_loss"].null_count() == len(untried) == 27 - len(tried)
 
 
+@pytest.mark.parametrize("minutes", [0.3, 0.7, 1.5])
+def test_however_short_the_time_only_what_is_clearly_better_replaces_what_was_given(
+    learnable, monkeypatch, minutes
+):
+    monkeypatch.setattr(search, "CLEAR", 1e9)
+    tuned = tune(learnable(), CONFIG, minutes=minutes, candidates=27, seeds=2, clock=Ticking())
+    assert tuned.notes[0].startswith("time was up")
+    assert tuned.tried.filter("chosen")["candidate"].to_list() == [0]
+
+
+def test_where_time_is_up_after_the_settings_as_given_they_are_kept_with_a_word(learnable):
+    tuned = tune(learnable(), CONFIG, minutes=0.15, candidates=27, seeds=2, clock=Ticking())
+    assert tuned.tried.filter(pl.col("rungs") > 0)["candidate"].to_list() == [0]
+    assert tuned.tried["candidate"][0] == 0
+    assert tuned.gain is None
+    assert tuned.notes[0] == (
+        "time was up: 1 of 27 candidates were tried, none besides the settings as given: these are "
+        "kept."
+    )
+
+
 def test_too_little_time_for_anything_is_said(learnable):
     with pytest.raises(UsageError, match=r"^minutes is 0\.03, too short to try a single candidate"):
         tune(learnable(), CONFIG, minutes=0.03, clock=Ticking())

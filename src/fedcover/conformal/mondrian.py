@@ -27,7 +27,7 @@ from fedcover.conformal.protocol import (
     Result,
     Server,
     converse,
-    part,
+    parts,
     prefixed,
     side_by_side,
 )
@@ -74,13 +74,12 @@ def group_client(local: Grouped, query: Message) -> Message:
     Talk 0 is the pooled one and talk g + 1 that of group g. A group without scores here is not
     answered, so that calibration by client costs each of them two histograms a round.
     """
-    scores, groups = check_scores(local[0]).ravel(), np.asarray(local[1])
-    here = {0, *(np.unique(groups) + 1).tolist()}
+    scores = check_scores(local[0]).ravel()
+    held = {0: scores} | {g + 1: own for g, own in _by_group(scores, np.asarray(local[1])).items()}
+    asked = [talk for talk in query["asked"].tolist() if talk in held]
     reply: dict[str, NDArray[Any]] = {}
-    for talk in query["asked"].tolist():
-        if talk in here:
-            own = scores if talk == 0 else scores[groups == talk - 1]
-            reply |= prefixed(talk, histogram_client(own, part(talk, query)))
+    for talk, own in parts(query, asked).items():
+        reply |= prefixed(talk, histogram_client(held[talk], own))
     return reply
 
 
@@ -123,6 +122,14 @@ def group_thresholds(
         local.append((flat, check_indices(f"groups_by_client[{k}]", own, len(flat), count)))
     server = group_server(check_alpha(alpha), count, rule)
     return converse(server, group_client, local, kind="quantile", on_message=on_message)[1]
+
+
+def _by_group(scores: NDArray[np.float32], groups: NDArray[Any]) -> dict[int, NDArray[np.float32]]:
+    """The scores of each group that has some, sorted out once for all groups."""
+    order = np.argsort(groups, kind="stable")
+    names, starts = np.unique(groups[order], return_index=True)
+    # The piece before the first start is empty, and the only one where there are no scores.
+    return dict(zip(names.tolist(), np.split(scores[order], starts)[1:], strict=True))
 
 
 def _among_holders(server: Server[Result]) -> Server[Result]:

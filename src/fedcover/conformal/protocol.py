@@ -7,7 +7,7 @@ travel: :func:`converse` carries them within one process, and a network transpor
 pair with real messages.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -61,8 +61,9 @@ def side_by_side(servers: Sequence[Server[Result]]) -> Server[list[Result]]:
     asked = list(range(len(servers)))
     while asked:
         merged: dict[str, NDArray[Any]] = {}
+        answers = None if replies is None else [parts(reply, asked) for reply in replies]
         for i in asked:
-            own = None if replies is None else [part(i, reply) for reply in replies]
+            own = None if answers is None else [answer[i] for answer in answers]
             query = _advance(servers[i], own)
             if isinstance(query, _Finished):
                 values[i] = query.value
@@ -79,15 +80,20 @@ def answer_each(
 ) -> Message:
     """A client's reply to :func:`side_by_side`: ``clients[i]`` answers talk i."""
     reply: dict[str, NDArray[Any]] = {}
-    for i in query["asked"].tolist():
-        reply |= prefixed(i, clients[i](local_data[i], part(i, query)))
+    for i, own in parts(query, query["asked"].tolist()).items():
+        reply |= prefixed(i, clients[i](local_data[i], own))
     return reply
 
 
-def part(talk: int, message: Message) -> Message:
-    """The arrays of one talk, by their own names."""
-    start = f"{talk}."
-    return {k.removeprefix(start): array for k, array in message.items() if k.startswith(start)}
+def parts(message: Message, talks: Iterable[int]) -> Mapping[int, Message]:
+    """The arrays of each of these talks, by their own names; all talks in one look at a message."""
+    found: dict[int, dict[str, NDArray[Any]]] = {talk: {} for talk in talks}
+    by_start = {str(talk): own for talk, own in found.items()}
+    for key, array in message.items():
+        start, dot, name = key.partition(".")
+        if dot and start in by_start:
+            by_start[start][name] = array
+    return found
 
 
 def prefixed(talk: int, message: Message) -> Message:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedcover.conformal import tdigest
-from fedcover.conformal.protocol import Message, part
+from fedcover.conformal.protocol import Message, parts
 from fedcover.conformal.quantiles import RULES, histogram_client
 from fedcover.errors import FedcoverError
 from fedcover.parties.checks import Arrays
@@ -27,24 +27,25 @@ class CalibrationCheck:
     ) -> None:
         self._rules = [rule for _, rule, _ in cases]
         self._calibration = calibration
-        self._query: Message = {}
-        self._given: dict[int, Message] = {}  # by site: the replies to the query before
-        self._giving: dict[int, Message] = {}
+        self._asked: Mapping[int, Message] = {}  # by talk
+        self._given: dict[int, Mapping[int, Message]] = {}  # by site: replies to the query before
+        self._giving: dict[int, Mapping[int, Message]] = {}
 
     def begin(self, query: Message) -> None:
         """The next replies will be to this query."""
-        self._query, self._given, self._giving = query, self._giving, {}
+        self._asked = parts(query, query["asked"].tolist())
+        self._given, self._giving = self._giving, {}
 
     def __call__(self, site: int, reply: Message) -> str:
         """What is wrong with the reply."""
-        asked = self._query["asked"].tolist()
-        if {name.partition(".")[0] for name in reply} != {str(talk) for talk in asked}:
+        if {name.partition(".")[0] for name in reply} != {str(talk) for talk in self._asked}:
             return "does not answer what was asked"
-        for talk in asked:
-            wrong = self._one(site, talk, part(talk, reply))
+        answers = parts(reply, self._asked)
+        for talk, answer in answers.items():
+            wrong = self._one(site, talk, answer)
             if wrong:
                 return wrong
-        self._giving[site] = reply
+        self._giving[site] = answers
         return ""
 
     def _one(self, site: int, talk: int, reply: Message) -> str:
@@ -60,12 +61,12 @@ class CalibrationCheck:
         wrong = Arrays({"counts": (np.int64, (_BINS,))})(site, reply)
         if wrong:
             return wrong
-        counts, query = reply["counts"], part(talk, self._query)
+        counts, query = reply["counts"], self._asked[talk]
         if (counts < 0).any():
             return "has a negative count"
         if int(query["depth"][0]) > 0:
             byte = int(query["prefix"][0]) % _BINS
-            n = int(part(talk, self._given[site])["counts"][byte])
+            n = int(self._given[site][talk]["counts"][byte])
         if (counts > n).any():  # so large that their sum could wrap round
             return f"has a count above {n}"
         return _same(int(counts.sum()), n)

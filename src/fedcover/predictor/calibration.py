@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ from fedcover import conformal
 from fedcover.conformal.checks import Shares
 
 POOLED = "pooled"
+Asked = tuple[float, str, tuple[float | Fraction, ...] | None]
+"""A level, a rule and shares."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class Calibration:
     client: NDArray[np.int64]
     clients: int
     groups: Groups | None = None
+    _found: dict[Asked, tuple[conformal.Threshold, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def of(
@@ -64,7 +70,15 @@ class Calibration:
     def thresholds(
         self, alpha: float, rule: str, shares: Shares | None = None
     ) -> Sequence[conformal.Threshold]:
-        """Those of all groups, or the pooled one alone."""
+        """Those of all groups, or the pooled one alone; what was asked before is remembered."""
+        asked = alpha, rule, None if shares is None else tuple(shares)
+        if asked not in self._found:  # many groups take a while
+            self._found[asked] = tuple(self._find(alpha, rule, shares))
+        return self._found[asked]
+
+    def _find(
+        self, alpha: float, rule: str, shares: Shares | None
+    ) -> Sequence[conformal.Threshold]:
         if self.groups is None:
             return [self.pooled(alpha, rule, shares)]
         return conformal.group_thresholds(

@@ -121,22 +121,30 @@ def _reached(
 
 def _joined(graph: Data, client: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
     """New nodes go to the client that most of their neighbours are at, of several to the first;
-    without any, to the one with the fewest nodes."""
+    without any, to the one with the fewest nodes.
+
+    They join in steps, each by those neighbours that are placed before it; these have all joined in
+    the step before, for one that had joined earlier would have brought the node along.
+    """
     client = client.copy()
     source, target = graph.edge_index.numpy()
     smallest = int(np.bincount(client[client >= 0], minlength=clients).argmin())
     asking = client[target] < 0
     source, target = source[asking], target[asking]
-    while len(target):
-        heard = client[source] >= 0
-        if not heard.any():
-            break
-        pair, votes = np.unique(target[heard] * clients + client[source[heard]], return_counts=True)
-        node, choice = np.divmod(pair, clients)
-        order = np.lexsort((choice, -votes, node))
-        first = order[np.unique(node[order], return_index=True)[1]]
-        client[node[first]] = choice[first]
-        still = client[target] < 0
-        source, target = source[still], target[still]
+    target = target[np.argsort(source, kind="stable")]
+    ends = np.cumsum(np.bincount(source, minlength=len(client)))  # of each source's edges
+    starts = np.concatenate([[0], ends])
+    joined = np.flatnonzero(client >= 0)
+    while len(joined):
+        start, length = starts[joined], ends[joined] - starts[joined]
+        within = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
+        asked = target[np.repeat(start, length) + within]
+        voice = np.repeat(client[joined], length)
+        free = client[asked] < 0
+        pair, votes = np.unique(asked[free] * clients + voice[free], return_counts=True)
+        node, choice = np.divmod(pair, clients)  # in ascending order, as pairs are
+        most = np.lexsort((-votes, node))[np.flatnonzero(np.diff(node, prepend=-1))]
+        joined = node[most]
+        client[joined] = choice[most]
     client[client < 0] = smallest
     return client

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -71,11 +72,22 @@ class Ladder:
     trials: list[Trial] = field(default_factory=list)
     finished: bool = True  # False: time was up before all that was planned
 
+    @property
+    def deciding(self) -> int:
+        """The highest rung where several were tried.
+
+        Whoever is alone on a higher one, because nobody else was left or time was up, beat nobody
+        there. If there is no such rung, the highest.
+        """
+        rungs = Counter(trial.rung for trial in self.trials)
+        several = [rung for rung, trials in rungs.items() if trials > 1]
+        return max(several or rungs, default=0)
+
     def best(self) -> Trial | None:
-        """The lowest mean loss of the highest rung that was reached; the first among equals."""
-        top = max((trial.rung for trial in self.trials), default=0)
-        there = [trial for trial in self.trials if trial.rung == top]
-        return min(there, key=lambda trial: (trial.loss, trial.candidate), default=None)
+        """The lowest mean loss of the deciding rung, the first among equals; its last trial."""
+        there = [trial for trial in self.trials if trial.rung == self.deciding]
+        best = min(there, key=lambda trial: (trial.loss, trial.candidate), default=None)
+        return None if best is None else self.last(best.candidate)
 
     def last(self, candidate: int) -> Trial | None:
         """A candidate's trial on its highest rung."""
@@ -87,10 +99,12 @@ class Ladder:
 
         None if the best is the reference, or the two have not been on one rung with several seeds.
         """
-        best, other = self.best(), self.last(reference)
-        if best is None or other is None or best.candidate == reference:
+        best = self.best()
+        if best is None or best.candidate == reference or len(best.losses) < 2:
             return None
-        if other.rung != best.rung or len(best.losses) < 2:
+        beside = (t for t in self.trials if (t.candidate, t.rung) == (reference, best.rung))
+        other = next(beside, None)
+        if other is None:
             return None
         difference = best.losses - other.losses
         error = difference.std(ddof=1) / math.sqrt(len(difference))
@@ -109,14 +123,14 @@ def halve(
 ) -> Ladder:
     """Try all candidates on rung 0, the best 1/eta of them on rung 1, and so on.
 
-    ``carried`` are tried on every rung, as something to compare with. The rungs cost about the
-    same, so no trial of rung r begins after (r + 1)/rungs of the budget; those that were not begun
-    are out. On later rungs the most promising come first. Where a single candidate is left, it goes
-    to the last rung at once.
+    ``carried`` are tried on every rung and before the others, so that there is something to compare
+    with also where time is up. The rungs cost about the same, so no trial of rung r begins after
+    (r + 1)/rungs of the budget; those that were not begun are out. On later rungs the most
+    promising come first. Where a single candidate is left, it goes to the last rung at once.
     """
     budget = budget or Budget()
     ladder = Ladder()
-    waiting = list(range(candidates))
+    waiting = sorted(range(candidates), key=lambda candidate: candidate not in carried)
     rung = 0
     while True:
         measured: list[Trial] = []
@@ -137,7 +151,8 @@ def halve(
         if not measured or rung == rungs - 1:
             return ladder
         measured.sort(key=lambda trial: (trial.loss, trial.candidate))
-        kept = measured[: math.ceil(len(measured) / eta)]
-        kept += [trial for trial in measured[len(kept) :] if trial.candidate in carried]
-        waiting = [trial.candidate for trial in kept]
+        order = [trial.candidate for trial in measured]
+        promising = order[: math.ceil(len(order) / eta)]
+        waiting = [candidate for candidate in order if candidate in carried]
+        waiting += [candidate for candidate in promising if candidate not in carried]
         rung = rungs - 1 if len(waiting) == 1 else rung + 1

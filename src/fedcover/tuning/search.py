@@ -292,11 +292,10 @@ def _table(config: Config, drawn: Sequence[Candidate], ladder: Ladder, best: Tri
 
 def _cut_short(ladder: Ladder, drawn: Sequence[Candidate]) -> str:
     tried = len({trial.candidate for trial in ladder.trials})
-    top = max(trial.rung for trial in ladder.trials)
-    return (
-        f"time was up: {tried} of {len(drawn)} candidates were tried, and the best of rung "
-        f"{top + 1} of {RUNGS} is taken."
-    )
+    said = f"time was up: {tried} of {len(drawn)} candidates were tried"
+    if tried == 1:
+        return f"{said}, none besides the settings as given: these are kept."
+    return f"{said}, and rung {ladder.deciding + 1} of {RUNGS} decides."
 
 
 def _seconds(minutes: float | None) -> float:
