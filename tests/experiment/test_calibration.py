@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedcover import Config, DataError, UsageError, run
+from fedcover import Config, UsageError, run
 from fedcover.experiment.config import CALIBRATIONS
 from fedcover.experiment.frames import KEY
 from fedcover.parties.job import Job
@@ -193,7 +193,7 @@ def test_a_folder_with_thresholds_is_replaced_by_one_without(finished, tmp_path)
 
 
 def test_group_needs_a_graph_that_has_groups(toy, quick):
-    with pytest.raises(DataError, match="toy has no groups, which calibrate 'group' needs"):
+    with pytest.raises(UsageError, match="toy has no groups, which calibrate 'group' needs"):
         run(toy, quick(**SETTINGS, calibrate="group"))
 
 

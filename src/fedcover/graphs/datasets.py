@@ -35,8 +35,8 @@ def load(
     The result has ``x`` (n, features; float32; ``torch.sparse_csr`` if sparse), ``edge_index``
     (both directions, sorted, no self-loops), ``y``, and ``name``, ``label_names``, ``node_ids``;
     an own graph's ``client`` column comes with ``client_names``, its ``split`` column as roles.
-    From tables it also has ``columns``, ``feature_names`` and ``numeric``, which marks features
-    that are numbers other than 0 and 1. A node without a label has -1 in ``y``.
+    From tables it also has ``columns``, ``feature_names``, ``numeric``, which marks features that
+    are numbers other than 0 and 1, and ``source``, the table of nodes. A node without a label has -1 in ``y``.
 
     Named graphs are looked for in ``data`` (or ``FEDCOVER_DATA``), which is never written to,
     then in the user's cache, and are else downloaded there; Cora is always the embedded copy
