@@ -36,7 +36,8 @@ def load(
     (both directions, sorted, no self-loops), ``y``, and ``name``, ``label_names``, ``node_ids``;
     an own graph's ``client`` column comes with ``client_names``, its ``split`` column as roles.
     From tables it also has ``columns``, ``feature_names``, ``numeric``, which marks features that
-    are numbers other than 0 and 1, and ``source``, the table of nodes. A node without a label has -1 in ``y``.
+    are numbers other than 0 and 1, and ``source``, the table of nodes. A node without a label has
+    -1 in ``y``.
 
     Named graphs are looked for in ``data`` (or ``FEDCOVER_DATA``), which is never written to,
     then in the user's cache, and are else downloaded there; Cora is always the embedded copy
