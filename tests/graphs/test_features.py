@@ -174,7 +174,8 @@ def test_another_word_for_missing_is_wrong_usage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("meaning", SYNONYMS)
 def test_every_synonym_has_one_meaning(meaning: str) -> None:
     for name in SYNONYMS[meaning]:
-        assert meanings([f" {name.upper()} "], SYNONYMS) == [meaning]
+        for spelt in (f" {name.upper()} ", name.replace("_", " "), name.replace("_", "-")):
+            assert meanings([spelt], SYNONYMS) == [meaning]
     everything = [name for names in SYNONYMS.values() for name in names]
     assert len(everything) == len(set(everything))
 

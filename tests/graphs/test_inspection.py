@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from fedcover.conformal import exact_rank
+from fedcover.graphs import load
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.inspection import inspect
 from fedcover.graphs.partition import Partition, partition
@@ -50,6 +51,7 @@ def test_the_graph_is_counted_as_by_hand(town):
     assert (features.columns, features.binary, features.numeric) == (3, 2, 1)
     assert features.filled == pytest.approx(12 / 21)
     assert not features.sparse
+    assert found.missing == {}
 
 
 def test_every_client_is_counted_as_by_hand(town):
@@ -240,3 +242,13 @@ def test_the_counts_are_those_of_the_split(random_graph):
     assert found.n_calibration == int((roles == Role.CALIB).sum())
     for k, client in enumerate(found.clients):
         assert client.calibration == int(((parts.client == k) & (roles == Role.CALIB)).sum())
+
+
+def test_empty_values_are_counted_by_column(tmp_path):
+    nodes = "id,label,age,ward,kids\n1,x,3,n,1\n2,y,,,0\n3,x,,s,1\n4,y,5,n,0\n"
+    (tmp_path / "nodes.csv").write_text(nodes)
+    (tmp_path / "edges.csv").write_text("source,target\n1,2\n")
+    graph = load(tmp_path, missing="impute")
+    found = inspect(graph, divided(graph, [0] * 4, ("all",)), None)
+    assert found.graph.missing == {"age": 2, "ward": 1}
+    assert any(text.startswith("3 empty values in age, ward: ") for text in found.sentences())

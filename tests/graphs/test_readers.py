@@ -183,7 +183,7 @@ BAD_CSV = {
     "no nodes": (("id,label,a\n", EDGES), "nodes.csv has no nodes."),
     "no id": (
         (NODES.replace("id", "Id_"), EDGES),
-        "nodes.csv has no column 'id'; it has Id_, label",
+        "nodes.csv has no column 'id' (nor node, node_id); it has Id_, label",
     ),
     "no label": ((NODES.replace("label", "kind"), EDGES), "nodes.csv has no column 'label'"),
     "no source": ((NODES, EDGES.replace("source", "start")), "edges.csv has no column 'source'"),
@@ -311,7 +311,10 @@ def test_bad_csv(tmp_path, case):
 BAD_PARQUET = {
     "id twice": (({"id": ["u", "v", "u"]}, None), "nodes.parquet, row 3, column 'id': the id 'u'"),
     "id null": (({"id": ["u", None, "w"]}, None), "nodes.parquet, row 2, column 'id': is empty."),
-    "no label": (({"label": None}, None), "nodes.parquet has no column 'label'; it has id, a."),
+    "no label": (
+        ({"label": None}, None),
+        "nodes.parquet has no column 'label' (nor class, y, target_label); it has id, a.",
+    ),
     "label of floats": (({"label": [0.5, 1.0, 2.0]}, None), "column 'label': has the type Float64"),
     "feature of text": (
         ({"a": ["1", "2", "3"]}, None),

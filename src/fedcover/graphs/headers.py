@@ -1,5 +1,6 @@
-"""What columns mean, whatever they are called: case, blanks and common other names."""
+"""What columns mean, whatever they are called: case, blanks, hyphens and common other names."""
 
+import re
 from collections.abc import Collection, Sequence
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -7,8 +8,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "label": ("label", "class", "y", "target_label"),
     "client": ("client", "party", "site"),
     "split": ("split", "role", "set"),
-    "source": ("source", "src", "from", "u"),
-    "target": ("target", "dst", "to", "v"),
+    "source": ("source", "src", "from", "u", "source_id"),
+    "target": ("target", "dst", "to", "v", "target_id"),
 }
 """The names that a column may have, by what it means."""
 
@@ -21,11 +22,18 @@ def meanings(
     ``features`` are names that an agreed schema has given to features, which they stay. What is
     wanted may have a name of its own, such as the column of groups.
 
-    >>> meanings([" ID", "Class", "y2"], ("id", "label"))
-    ['id', 'label', 'y2']
+    >>> meanings([" Node ID", "Class", "y 2"], ("id", "label"))
+    ['id', 'label', 'y 2']
     """
-    known = {
-        name: meaning for meaning in wanted for name in SYNONYMS.get(meaning, (meaning.lower(),))
-    }
+    known = {_folded(name): meaning for meaning in wanted for name in names_of(meaning)}
     plain = [name.strip() for name in header]
-    return [name if name in features else known.get(name.lower(), name) for name in plain]
+    return [name if name in features else known.get(_folded(name), name) for name in plain]
+
+
+def names_of(meaning: str) -> tuple[str, ...]:
+    """The names that a column of this meaning may have, its own first."""
+    return SYNONYMS.get(meaning, (meaning,))
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s_-]+", "_", name.strip().lower())

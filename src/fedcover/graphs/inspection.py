@@ -55,6 +55,7 @@ class GraphFacts:
     components: int
     largest_component: int
     homophily: float | None  # share of edges that join equal labels; None without such edges
+    missing: dict[str, int]  # empty values by the table's column, where it has some
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,25 @@ def _whole(graph: Data) -> GraphFacts:
         components=int(components),
         largest_component=int(np.bincount(component).max()),
         homophily=_share(int(same.sum()), int(known.sum())),
+        missing=_missing(graph),
     )
+
+
+def _missing(graph: Data) -> dict[str, int]:
+    """Numbers that are marked as empty, and nodes without any of a column's words."""
+    if "columns" not in graph:
+        return {}
+    x = feature_matrix(graph)
+    totals, gaps = x.sum(axis=0, dtype=np.float64), np.zeros(x.shape[1], dtype=np.int64)
+    if "missing" in graph:
+        gaps = np.bincount(graph.missing.numpy()[1], minlength=x.shape[1])
+    counts, at = {}, 0
+    for name, kind in graph.columns:
+        words = isinstance(kind, tuple)
+        width = len(kind) if words else 1
+        counts[name] = len(graph.y) - int(totals[at : at + width].sum()) if words else int(gaps[at])
+        at += width
+    return {name: count for name, count in counts.items() if count}
 
 
 def _clients(
@@ -343,6 +362,11 @@ def _of_graph(facts: GraphFacts) -> list[str]:
         said.append(
             f"{_many(facts.unlabelled, 'node')} without a label: neighbours of the others, but "
             "never used to train, calibrate or test."
+        )
+    if facts.missing:
+        said.append(
+            f"{_many(sum(facts.missing.values()), 'empty value')} in {_some(list(facts.missing))}: "
+            "a number becomes its column's mean over the training nodes, a word no category."
         )
     never = [name for name, count in facts.labels.items() if count == 0]
     if never:

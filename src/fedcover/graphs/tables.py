@@ -15,7 +15,7 @@ import polars as pl
 
 from fedcover.errors import DataError
 from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
-from fedcover.graphs.headers import meanings
+from fedcover.graphs.headers import meanings, names_of
 from fedcover.graphs.numerals import AmbiguousNumberError, with_points
 from fedcover.graphs.parquet import check_parquet
 from fedcover.graphs.regular import check_regular
@@ -72,7 +72,7 @@ class Table:
         for column in needed:
             if column not in self.spelt:
                 self._refuse_separator(header)
-                self.refuse(f"has no column {shown(column)}; it has {listed(header)}")
+                self.refuse(f"has no column {_called(column)}; it has {listed(header)}")
         rest = [name for name in columns if name not in wanted]
         if not self.is_csv:
             self.frame = self._read_parquet(
@@ -344,6 +344,12 @@ class FrameTable(Table):
         if column is not None:
             place += f", attribute {shown(column)}"
         raise DataError(f"{place}: {what}." if place != self.source else f"{place} {what}.")
+
+
+def _called(column: str) -> str:
+    """A column's name, and the others that would do."""
+    name, *others = names_of(column)
+    return f"{shown(name)} (nor {', '.join(others)})" if others else shown(name)
 
 
 def _longest(values: pl.Series) -> int:
