@@ -29,12 +29,18 @@ def test_from_a_graph_to_a_choice_to_a_run(fedcover, tmp_path):
     tried = pl.read_csv("best.tried.csv")
     assert sorted(tried["candidate"]) == [0, 1, 2]
     assert "valid loss" in out
-    assert "Chosen: model" in out
     assert out.splitlines()[-2].startswith("best.toml, best.tried.csv (")
     assert out.splitlines()[-1] == "Next: fedcover run own --config best.toml"
     chosen = configured("best.toml")
     best = tried.row(0, named=True)
-    assert (chosen.methods, chosen.hidden, chosen.lr) == (("fed",), best["hidden"], best["lr"])
+    assert (chosen.methods, chosen.hidden, chosen.lr) == (
+        (best["method"],),
+        best["hidden"],
+        best["lr"],
+    )
+    recipes = {"fed+prox+prior+mix", "gen+prox+prior+mix"}
+    assert set(tried["method"]) == recipes
+    assert f"Chosen: method {best['method']}, model" in out
 
     status, _, _ = fedcover("run", "own", "--config", "best.toml", "--seeds", "2", "--quiet")
     assert status == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedcover import Config
-from fedcover.tuning.space import AXES, as_given, axes_of, draw
+from fedcover.tuning.space import AXES, as_given, axes_of, draw, usual_methods
 
 
 def drawn(config, count, seed=0):
@@ -17,6 +17,7 @@ def test_the_settings_as_given_come_first_and_change_nothing():
     config = Config(methods=("fed",), hidden=48, lr=0.02)
     first, *others = drawn(config, 10)
     assert first.settings == {
+        "method": "fed",
         "model": "gcn",
         "hidden": 48,
         "lr": 0.02,
@@ -27,7 +28,10 @@ def test_the_settings_as_given_come_first_and_change_nothing():
     for candidate in others:
         assert all(candidate.settings[axis] in values for axis, values in AXES.items())
         got = candidate.of(config)
-        assert {axis: getattr(got, axis) for axis in AXES} == candidate.settings
+        assert {
+            "method": "fed",
+            **{axis: getattr(got, axis) for axis in AXES},
+        } == candidate.settings
         assert (got.rounds, got.scores, got.gen) == (config.rounds, config.scores, config.gen)
 
 
@@ -46,16 +50,34 @@ def test_the_draw_depends_on_its_seed_and_a_longer_one_begins_alike():
 
 
 @pytest.mark.parametrize(
-    ("methods", "axes"),
+    ("method", "axes"),
     [
-        (("fed", "loc"), [*AXES]),
-        (("fedsage", "fedsage+"), [axis for axis in AXES if axis != "model"]),
-        (("fedsage", "fed"), [*AXES]),
-        (("gen+prior",), [*AXES, "prototypes", "share"]),
+        ("fed+mix", [*AXES]),
+        ("fedsage+", [axis for axis in AXES if axis != "model"]),
+        ("gen+prior", [*AXES, "prototypes", "share"]),
     ],
 )
-def test_axes_that_make_no_difference_are_left_out(methods, axes):
-    assert list(axes_of(Config(methods=methods))) == axes
+def test_what_makes_no_difference_to_a_method_is_left_out(method, axes):
+    several = Config(methods=("fed+mix", "fedsage+", "gen+prior"))
+    for config in (Config(methods=(method,)), several):
+        own = [c.settings for c in drawn(config, 100) if c.settings["method"] == method]
+        assert len(own) > 10
+        assert all(list(settings) == ["method", *axes] for settings in own)
+
+
+def test_one_of_several_methods_is_chosen_and_of_those_that_parties_can_have():
+    config = Config(methods=("loc", "central", "gen", "restored"))
+    assert axes_of(config)["method"] == ("loc", "gen")
+    assert as_given(config).of(config).methods == ("loc",)
+    names = [candidate.of(config).methods for candidate in drawn(config, 100)]
+    assert 30 < names.count(("gen",)) < 70
+    assert set(names) == {("loc",), ("gen",)}
+    assert axes_of(Config(methods=("central",)))["method"] == ("central",)
+
+
+def test_where_no_method_is_named_the_recipe_of_the_preset_is_tried_with_and_without_gen():
+    assert usual_methods(Config()) == ("fed+prox+prior+mix", "gen+prox+prior+mix")
+    assert usual_methods(Config.preset("paper")) == ("fed", "gen")
 
 
 def test_gen_takes_one_m_and_one_p_from_its_own_grid():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,7 @@ from fedcover.cli.options import (
 from fedcover.errors import DataError, UsageError
 
 EXAMPLES = examples(
-    "fedcover tune cora --methods fed --minutes 3 --out best.toml",
+    "fedcover tune cora --minutes 3 --out best.toml",
     "fedcover tune my-graph --partition given --methods gen --candidates 9",
 )
 
@@ -44,8 +45,8 @@ def tune(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="For which methods, as in run (default: fed, or what the file of --config has); "
-            "of several the mean loss counts."
+            help="Which methods to choose from, spelt as in run (default: what the file of "
+            "--config has, or the preset's recipe with fed and with gen)."
         ),
     ] = None,
     minutes: Annotated[float, typer.Option(metavar="M", help="Time budget; 0 for none.")] = 10.0,
@@ -80,22 +81,20 @@ def tune(
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Choose model, sizes, rounds and score on validation nodes, by successive halving."""
+    """Choose method, model, sizes, rounds and score on validation nodes, by successive halving."""
     from fedcover import display
     from fedcover.experiment.configfile import configured, read_settings
     from fedcover.graphs import load
     from fedcover.tuning import tune as choose
     from fedcover.tuning.search import CANDIDATES, SEEDS
+    from fedcover.tuning.space import usual_methods
 
     if minutes < 0:
         raise UsageError(f"--minutes is {minutes:g}; it must be a positive number, or 0 for none.")
-    wanted = words("methods", methods)
-    if wanted is None and (config_file is None or "methods" not in read_settings(config_file)):
-        wanted = ("fed",)
     config = configured(
         config_file,
         preset,
-        methods=wanted,
+        methods=words("methods", methods),
         clients=clients,
         partition=partition,
         first_seed=first_seed,
@@ -105,6 +104,8 @@ def tune(
         gen_prototypes=numbers("prototypes", prototypes, int, "whole numbers"),
         gen_shares=numbers("shares", shares, float),
     )
+    if methods is None and (config_file is None or "methods" not in read_settings(config_file)):
+        config = replace(config, methods=usual_methods(config))
     use_threads(threads)
     _check_target(out)
     loaded = load(graph, data, missing=missing, group=group)

@@ -86,13 +86,13 @@ def tuning(console: Console, tuned: Tuning) -> None:
     )
     settings = tuned.tried.columns[: tuned.tried.columns.index("rungs")]
     for heading in (*settings, "rungs", "rounds", "valid_loss", "seconds"):
-        side: Literal["left", "right"] = "left" if heading == "model" else "right"
+        side: Literal["left", "right"] = "left" if heading in ("method", "model") else "right"
         table.add_column(heading.replace("_", " "), justify=side, no_wrap=True)
     for row in tuned.tried.iter_rows(named=True):
         loss = "–" if row["valid_loss"] is None else f"{row['valid_loss']:.4f}"
         if row["valid_loss_sd"] is not None:
             loss += f" ± {row['valid_loss_sd']:.4f}"
-        cells = [f"{row[key]}" for key in settings]
+        cells = ["–" if row[key] is None else f"{row[key]}" for key in settings]
         rounds = "–" if row["rounds"] is None else str(row["rounds"])
         table.add_row(*cells, str(row["rungs"]), rounds, loss, f"{row['seconds']:.1f}")
     console.print(table, soft_wrap=True)
@@ -117,7 +117,8 @@ def tuning(console: Console, tuned: Tuning) -> None:
         console.print()
         console.print(sizes, soft_wrap=True)
     best = tuned.tried.row(0, named=True)
-    words = [f"{key.replace('_', ' ')} {best[key]}" for key in settings[1:]]
+    chosen = [key for key in settings[1:] if best[key] is not None]
+    words = [f"{key.replace('_', ' ')} {best[key]}" for key in chosen]
     words += [f"rounds {tuned.config.rounds}", f"score {tuned.config.scores[0]}"]
     console.print(f"Chosen: {', '.join(words)}.", highlight=False, soft_wrap=True)
 

@@ -38,7 +38,7 @@ from fedcover.tuning.criterion import (
 )
 from fedcover.tuning.folds import folds
 from fedcover.tuning.halving import ETA, RUNGS, Budget, Ladder, Losses, Trial, halve
-from fedcover.tuning.space import Candidate, draw
+from fedcover.tuning.space import Candidate, axes_of, draw, usual_methods
 
 ALPHA = 0.1
 CANDIDATES = 27  # 27 a ninth as long, 9 a third as long, 3 in full
@@ -90,18 +90,19 @@ def tune(
     progress: Progress | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Tuning:
-    """Choose settings for ``config.methods`` on the graph's validation nodes.
+    """Choose one of ``config.methods``, and settings for it, on the graph's validation nodes.
 
     The candidates, drawn with ``seed``, are compared by their mean validation log-loss over
-    ``seeds`` trainings, the same for all, and over the methods; of several seeds, the best must be
-    clearly better than the settings as given to replace them. ``config.rounds`` is the longest
-    training; all other settings stay as ``config`` has them. The score is the one with the smallest
+    ``seeds`` trainings, the same for all; of several seeds, the best must be clearly better than
+    the settings as given, with the first method, to replace them. Without a ``config`` it is the
+    default's recipe, without or with Gen. ``config.rounds`` is the longest training; all other
+    settings stay as ``config`` has them. The score is the one with the smallest
     sets at the level ``alpha``. ``minutes`` bounds the time, None not at all; without a bound, or
     within it, the same arguments give the same choice.
     """
     budget = Budget(_seconds(minutes), clock)
     _check(candidates, seeds, seed, alpha)
-    graph, config = check_graph(graph), config or Config(methods=("fed",))
+    graph, config = check_graph(graph), config or Config(methods=usual_methods(Config()))
     report = progress or _silent
     repetitions = folds(graph, config, seeds)
     report("partition", 1, 1)
@@ -165,7 +166,7 @@ def tune(
 class _Kept:
     """What is needed of a trial after it: small, so that every trial's can be kept."""
 
-    nodes: list[Validation]  # of every method and repetition
+    nodes: list[Validation]  # of every repetition
     best_round: int  # the latest of all
 
 
@@ -185,21 +186,17 @@ class _Bench:
         self.kept: dict[tuple[int, int], _Kept] = {}
 
     def losses(self, number: int, candidate: Candidate, rung: int) -> Losses:
-        """A candidate's validation loss by repetition, mean over the methods."""
+        """A candidate's validation loss by repetition."""
         config = shortened(candidate.of(self._config), rung)
         trainer = Trainer(
             self._repetitions, config, self._engine, self._classes, self._tick, _no_stop
         )
-        nodes: list[Validation] = []
-        losses, best_round = [], 0
-        for name in config.methods:
-            outcomes = trainer.outcomes(recipe_of(name))
-            own = list(map(_validation, self._repetitions, outcomes))
-            losses.append([log_loss(one) for one in own])
-            best_round = max(best_round, *(outcome.chosen["best_round"] for outcome in outcomes))
-            nodes += own
+        (method,) = config.methods
+        outcomes = trainer.outcomes(recipe_of(method))
+        nodes = list(map(_validation, self._repetitions, outcomes))
+        best_round = max(outcome.chosen["best_round"] for outcome in outcomes)
         self.kept[number, rung] = _Kept(nodes, best_round)
-        return np.asarray(np.mean(losses, axis=0), dtype=np.float64)
+        return np.array([log_loss(one) for one in nodes])
 
     def _tick(self, _stage: str, _done: int, _total: int) -> None:
         """The engine calls this after each round: the place to notice that time is up."""
@@ -269,7 +266,7 @@ def _table(config: Config, drawn: Sequence[Candidate], ladder: Ladder, best: Tri
         rows.append(
             {
                 "candidate": number,
-                **candidate.settings,
+                **{axis: candidate.settings.get(axis) for axis in axes_of(config)},
                 "rungs": len(own),
                 "rounds": None if last is None else _rounds(config, last.rung),
                 "valid_loss": loss,

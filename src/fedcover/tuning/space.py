@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedcover.experiment.config import Config
-from fedcover.experiment.recipes import recipe_of
+from fedcover.experiment.recipes import BEST, recipe_of
 
 AXES: dict[str, tuple[Any, ...]] = {
     "model": ("gcn", "sage"),
@@ -18,63 +18,82 @@ AXES: dict[str, tuple[Any, ...]] = {
     "dropout": (0.2, 0.5, 0.7),
     "local_epochs": (1, 3, 5),
 }
-"""Values by setting. Gen's M and p come from the configuration's own grid; the score is chosen
-after the model, and the rounds are what candidates are compared by."""
+"""Values by setting. Methods, and Gen's M and p, come from the configuration itself; the score is
+chosen after the model, and the rounds are what candidates are compared by."""
 
 
 @dataclass(frozen=True)
 class Candidate:
     """One point of the space."""
 
-    settings: dict[str, Any]  # by the names of AXES, and prototypes and share for Gen
+    settings: dict[str, Any]  # by the names of :func:`axes_of`, those that make a difference
 
     def of(self, config: Config) -> Config:
-        """The configuration with these settings."""
+        """The configuration with these settings, and one method."""
         changes = {key: value for key, value in self.settings.items() if key in AXES}
         if "share" in self.settings:
             prototypes, share = self.settings["prototypes"], self.settings["share"]
             changes["gen"] = replace(config.gen, prototypes=(prototypes,), shares=(share,))
-        return replace(config, **changes)
+        return replace(config, methods=(self.settings["method"],), **changes)
+
+
+def usual_methods(config: Config) -> tuple[str, ...]:
+    """What to choose from where nobody said it: the preset's recipe, without and with Gen."""
+    parts = BEST.removeprefix("fed") if BEST in config.methods else ""
+    return f"fed{parts}", f"gen{parts}"
 
 
 def axes_of(config: Config) -> dict[str, tuple[Any, ...]]:
-    """The space for a configuration's methods: the axes that make a difference to them."""
-    recipes = [recipe_of(name) for name in config.methods]
-    axes = dict(AXES)
-    if all(recipe.method.model for recipe in recipes):  # FedSage has a model of its own
-        del axes["model"]
-    if any(recipe.base == "gen" for recipe in recipes):
+    """The space for a configuration: its methods but those that no party can have (unless there is
+    no other), :data:`AXES`, and where Gen is among the methods its M and p."""
+    federated = tuple(name for name in config.methods if recipe_of(name).method.federated)
+    methods = federated or config.methods
+    axes = {"method": methods, **AXES}
+    if any(recipe_of(name).base == "gen" for name in methods):
         axes |= {"prototypes": config.gen.prototypes, "share": config.gen.shares}
     return axes
 
 
 def as_given(config: Config) -> Candidate:
-    """The configuration's own settings; of Gen's grid its middle, since one M and p are chosen."""
+    """The configuration's own settings; of the methods the first, and of Gen's grid the middle,
+    since one M and p are chosen."""
+    axes = axes_of(config)
     held = {
+        "method": axes["method"][0],
         "prototypes": config.gen.prototypes[len(config.gen.prototypes) // 2],
         "share": config.gen.shares[len(config.gen.shares) // 2],
     }
-    return Candidate(
-        {axis: held[axis] if axis in held else getattr(config, axis) for axis in axes_of(config)}
-    )
+    return _fitting({axis: held[axis] if axis in held else getattr(config, axis) for axis in axes})
 
 
 def draw(config: Config, count: int, rng: np.random.Generator) -> list[Candidate]:
-    """The configuration as given, then distinct points of the space, each as likely as another.
+    """The configuration as given, then distinct points of the space, every value as likely as
+    another of its axis.
 
     Fewer where the space has fewer. A longer draw from an equal generator begins with the shorter.
     """
     axes = axes_of(config)
     shape = tuple(len(values) for values in axes.values())
-    first = as_given(config)
-    candidates = [first]
+    candidates = {_key(first): first for first in [as_given(config)]}
     for point in rng.permutation(math.prod(shape)):
         if len(candidates) >= count:
             break
         places = np.unravel_index(int(point), shape)
-        chosen = {
-            axis: values[int(i)] for (axis, values), i in zip(axes.items(), places, strict=True)
-        }
-        if chosen != first.settings:
-            candidates.append(Candidate(chosen))
-    return candidates
+        drawn = _fitting(
+            {axis: values[int(i)] for (axis, values), i in zip(axes.items(), places, strict=True)}
+        )
+        candidates.setdefault(_key(drawn), drawn)
+    return list(candidates.values())
+
+
+def _fitting(settings: dict[str, Any]) -> Candidate:
+    """The candidate without what makes no difference to its method."""
+    recipe = recipe_of(settings["method"])
+    idle = {"model"} if recipe.method.model else set()  # FedSage has one of its own
+    if recipe.base != "gen":
+        idle |= {"prototypes", "share"}
+    return Candidate({axis: value for axis, value in settings.items() if axis not in idle})
+
+
+def _key(candidate: Candidate) -> tuple[tuple[str, Any], ...]:
+    return tuple(candidate.settings.items())
