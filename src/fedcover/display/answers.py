@@ -84,17 +84,21 @@ def tuning(console: Console, tuned: Tuning) -> None:
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
-    settings = tuned.tried.columns[: tuned.tried.columns.index("rungs")]
-    for heading in (*settings, "rungs", "rounds", "valid_loss", "seconds"):
+    settings = tuned.tried.columns[1 : tuned.tried.columns.index("rungs")]
+    told = [key for key in settings if key != "method" or tuned.tried[key].n_unique() > 1]
+    for heading in ("candidate", *told, "rungs", "rounds", "valid_loss", "seconds"):
         side: Literal["left", "right"] = "left" if heading in ("method", "model") else "right"
         table.add_column(heading.replace("_", " "), justify=side, no_wrap=True)
-    for row in tuned.tried.iter_rows(named=True):
-        loss = "–" if row["valid_loss"] is None else f"{row['valid_loss']:.4f}"
-        if row["valid_loss_sd"] is not None:
-            loss += f" ± {row['valid_loss_sd']:.4f}"
-        cells = ["–" if row[key] is None else f"{row[key]}" for key in settings]
-        rounds = "–" if row["rounds"] is None else str(row["rounds"])
-        table.add_row(*cells, str(row["rungs"]), rounds, loss, f"{row['seconds']:.1f}")
+    for row in tuned.tried.filter(pl.col("rungs") > 0).iter_rows(named=True):
+        spread = "" if row["valid_loss_sd"] is None else f" ± {row['valid_loss_sd']:.4f}"
+        table.add_row(
+            str(row["candidate"]),
+            *("–" if row[key] is None else str(row[key]) for key in told),
+            str(row["rungs"]),
+            str(row["rounds"]),
+            f"{row['valid_loss']:.4f}{spread}",
+            f"{row['seconds']:.1f}",
+        )
     console.print(table, soft_wrap=True)
     if tuned.gain is not None:
         difference, error = tuned.gain
@@ -117,8 +121,7 @@ def tuning(console: Console, tuned: Tuning) -> None:
         console.print()
         console.print(sizes, soft_wrap=True)
     best = tuned.tried.row(0, named=True)
-    chosen = [key for key in settings[1:] if best[key] is not None]
-    words = [f"{key.replace('_', ' ')} {best[key]}" for key in chosen]
+    words = [f"{key.replace('_', ' ')} {best[key]}" for key in settings if best[key] is not None]
     words += [f"rounds {tuned.config.rounds}", f"score {tuned.config.scores[0]}"]
     console.print(f"Chosen: {', '.join(words)}.", highlight=False, soft_wrap=True)
 
