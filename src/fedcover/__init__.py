@@ -4,7 +4,19 @@ The names below are loaded on first use, so that ``import fedcover.conformal`` n
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # type checkers do not follow __getattr__
+    from fedcover.errors import DataError as DataError
+    from fedcover.errors import FedcoverError as FedcoverError
+    from fedcover.errors import UsageError as UsageError
+    from fedcover.experiment.config import Config as Config
+    from fedcover.experiment.run import run as run
+    from fedcover.graphs.convert import from_networkx as from_networkx
+    from fedcover.graphs.convert import from_scipy as from_scipy
+    from fedcover.graphs.datasets import load as load
+    from fedcover.graphs.partition import partition as partition
+    from fedcover.predictor.files import load_predictor as load_predictor
 
 __version__ = "0.1.0"
 

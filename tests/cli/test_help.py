@@ -21,12 +21,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def commands(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The words that call each command, groups left out."""
+    """The words that call each command and each group of commands."""
     for name, command in group.commands.items():
+        yield (*path, name)
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))
-        else:
-            yield (*path, name)
 
 
 APP = typer.main.get_command(cli.app)
@@ -65,7 +64,7 @@ def parses(line: str) -> None:
 
 
 def test_the_commands_are_found():
-    assert {("run",), ("inspect",), ("data", "list"), ("site", "run")} <= set(COMMANDS)
+    assert {("run",), ("inspect",), ("data",), ("data", "list"), ("site", "run")} <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -117,12 +116,14 @@ def test_the_version_is_that_of_the_project(calling):
     assert project["version"] == __version__
 
 
-def complete(words: str) -> list[str]:
-    """What bash is offered after these words."""
+def complete(shell: str, words: str) -> list[str]:
+    """The lines that a shell is given after these words."""
     variables = {
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split()) - 1),
-        "_FEDCOVER_COMPLETE": "complete_bash",
+        "_TYPER_COMPLETE_ARGS": words,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_FEDCOVER_COMPLETE": f"complete_{shell}",
     }
     done = subprocess.run(
         [sys.executable, "-m", "fedcover"],
@@ -131,12 +132,19 @@ def complete(words: str) -> list[str]:
         text=True,
         check=True,
     )
-    return done.stdout.split()
+    return done.stdout.splitlines()
 
 
 def test_a_shell_completes_commands_and_options():
-    assert complete("fedcover ins") == ["inspect"]
-    assert "--clients" in complete("fedcover run cora --cl")
+    assert complete("bash", "fedcover ins") == ["inspect"]
+    assert "--clients" in complete("bash", "fedcover run cora --cl")
+    assert complete("zsh", "fedcover ins")[0].startswith('_arguments \'*: :(("inspect":')
+
+
+def test_fish_is_given_one_line_for_each_option_however_long_its_help():
+    (line,) = complete("fish", "fedcover run cora --calib")
+    assert line.startswith("--calibrate\t")
+    assert line.endswith("has enough calibration nodes.")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")

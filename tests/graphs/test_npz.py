@@ -51,6 +51,13 @@ def test_stored_zeros_are_no_edges(tmp_path):
     assert read_npz(save(tmp_path, adj_data=np.array([1, 0, 1]))).num_edges == 4
 
 
+def test_numbers_of_half_precision_are_read(tmp_path):
+    half = {name: GRAPH[name].astype(np.float16) for name in ("adj_data", "attr_data")}
+    graph = read_npz(save(tmp_path, **half))
+    assert graph.edge_index.equal(read_npz(save(tmp_path)).edge_index)
+    assert graph.x.to_dense()[0, [0, 19]].tolist() == [0.5, 2]
+
+
 def test_dense_features_text_labels_and_names(tmp_path):
     graph = read_npz(
         save(

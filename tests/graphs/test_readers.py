@@ -243,6 +243,10 @@ BAD_CSV = {
         (NODES.replace("v,y", '"v,y'), EDGES),
         "nodes.csv, line 3: a quote in it is not closed, or stands within a word.",
     ),
+    "quote at the very end": (
+        (NODES.replace("1e-3\n", '"'), EDGES),
+        "nodes.csv, line 4: a quote in it is not closed, or stands within a word.",
+    ),
     "blank line": ((NODES.replace("\nv", "\n\nv"), EDGES), "nodes.csv, line 3, column 'id': is em"),
     "line after a quoted break": (
         (NODES.replace("u,x", '"u\n\n",x').replace("-1", "no"), EDGES),
@@ -303,9 +307,10 @@ BAD_CSV = {
 
 
 @pytest.mark.parametrize("case", BAD_CSV)
-def test_bad_csv(tmp_path, case):
+def test_bad_csv(tmp_path, case, capfd):
     (nodes, edges), fragment = BAD_CSV[case]
     assert fragment in refusal(folder(tmp_path, nodes, edges))
+    assert capfd.readouterr().err == ""  # nor does polars say anything of its own
 
 
 BAD_PARQUET = {

@@ -107,21 +107,27 @@ WRONG = [
 WRONG_ARRAYS = [
     # The last three of a client's generated neighbours are a CSR matrix.
     ("generated.0.0", lambda a: a + 10**6),
+    ("generated.0.0", lambda a: a.astype(np.int8)),
     ("generated.0.1", lambda a: a.astype(np.float64)),
     ("generated.0.2", lambda a: a * np.nan),
+    ("generated.0.2", lambda a: a.astype(np.float16)),
     ("generated.0.3", lambda a: np.full_like(a, 2**30)),
     ("generated.0.3", lambda a: -a - 1),
     ("generated.0.4", lambda a: a[::-1]),
+    ("generated.0.4", lambda a: np.where(np.arange(len(a)), -1, 0).astype(a.dtype)),
     ("generated.0.4", lambda a: np.concatenate([a[:1], a[1:-1][::-1] + 5, a[-1:]])),
     ("scores.lac.client", lambda a: a - 1),
     ("scores.lac.client", lambda a: a + 99),
     ("scores.lac.client", lambda a: a.astype(float)),
+    ("scores.lac.client", lambda a: a.astype(np.uint64)),
     ("scores.lac", lambda a: a[::-1]),
     ("scores.lac", lambda a: a[:-1]),
     ("known.client", lambda a: a - 5),
+    ("known.client", lambda a: a.astype(np.uint64)),
     ("known.role", lambda a: a + 9),
     ("known.names", lambda a: a[:0]),
     ("known.u", lambda a: a[1:]),
+    ("known.u", lambda a: a.astype(np.complex64)),
     ("known.print", lambda a: a.astype(np.int64)),
     ("known.alike", lambda a: a[1:]),
     ("known.alike", lambda a: a.astype(np.int64)),
@@ -155,6 +161,17 @@ def test_arrays_that_do_not_fit_are_refused(name, change, folder, tmp_path):
         lambda arrays: arrays.update({name: change(arrays[name])}),
     )
     with pytest.raises(DataError, match="is damaged"):
+        fedcover.load_predictor(other)
+
+
+def test_what_is_missing_is_named(folder, tmp_path):
+    other = rewritten(
+        folder / "model" / "fed",
+        tmp_path,
+        lambda _content: None,
+        lambda arrays: arrays.pop("prior.0"),
+    )
+    with pytest.raises(DataError, match=r"is damaged: it has no 'prior\.0'\.$"):
         fedcover.load_predictor(other)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -45,6 +46,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a table's lines and ± are not in every encoding
             stream.reconfigure(errors="replace")
+    if (
+        "_FEDCOVER_COMPLETE" in os.environ
+    ):  # Typer breaks help at 80 columns, fish takes lines apart
+        os.environ["COLUMNS"] = "1000"
     status, sentence = _outcome()
     if sentence:
         print(f"fedcover: {sentence}", file=sys.stderr)

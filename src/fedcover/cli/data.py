@@ -13,6 +13,7 @@ app = typer.Typer(
     help="The named graphs: list, show, fetch, cuts.",
     callback=help_if_alone,
     invoke_without_command=True,
+    epilog=examples("fedcover data list", "fedcover data show cora"),
 )
 
 

@@ -16,11 +16,13 @@ app = typer.Typer(
     help="A federation over a network, on Flower: keys, gate, app, try.",
     callback=help_if_alone,
     invoke_without_command=True,
+    epilog=examples("fedcover federation try cora --clients 3"),
 )
 ledger_app = typer.Typer(
     help="What left a site, and what reached it: show.",
     callback=help_if_alone,
     invoke_without_command=True,
+    epilog=examples("fedcover ledger show hospital-a"),
 )
 
 

@@ -16,6 +16,10 @@ app = typer.Typer(
     help="A party's side of a federation: init, run.",
     callback=help_if_alone,
     invoke_without_command=True,
+    epilog=examples(
+        "fedcover site init hospital-a --labels cold,flu,other",
+        "fedcover site run hospital-a --insecure",
+    ),
 )
 
 PARTITION_EXAMPLES = examples(

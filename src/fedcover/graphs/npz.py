@@ -174,6 +174,8 @@ class _Reader:
     def matrix(self, prefix: str) -> sparse.csr_array:
         """The CSR matrix ``<prefix>_*``, its structure checked before scipy relies on it."""
         data = self.array(f"{prefix}_data", kinds="iufb", dimensions=1)
+        if data.dtype == np.float16:  # which scipy does not take
+            data = data.astype(np.float32)
         indices = self.array(f"{prefix}_indices", kinds="iu", dimensions=1)
         indptr = self.array(f"{prefix}_indptr", kinds="iu", dimensions=1)
         shape = self.array(f"{prefix}_shape", kinds="iu", dimensions=1)

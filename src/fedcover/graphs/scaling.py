@@ -43,7 +43,8 @@ class Scaling:
     def from_dict(cls, content: dict[str, Any]) -> Scaling:
         """The scaling that :meth:`to_dict` spelt."""
         try:
-            parts = [np.asarray(content[name], dtype=np.float32) for name in _PARTS]
+            with np.errstate(over="ignore"):  # what becomes infinite is refused below
+                parts = [np.asarray(content[name], dtype=np.float32) for name in _PARTS]
         except (KeyError, TypeError, ValueError) as error:
             raise DataError("The scaling must have lists of numbers mean, scale, fill.") from error
         if any(part.ndim != 1 or len(part) != len(parts[0]) for part in parts):

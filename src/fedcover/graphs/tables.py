@@ -188,6 +188,8 @@ class Table:
     ) -> pl.DataFrame:
         if self._delimiter == ";":
             return self._with_points(columns, set(rest).difference(words or ()))
+        if self._ends_with_opening_quote():  # polars would panic on it as a number, on stderr
+            return self._strings(columns)
         if words is None:
             words = self._wordy(columns, rest)
         types: dict[str, type[pl.DataType]] = dict.fromkeys(columns, pl.String)
@@ -234,6 +236,15 @@ class Table:
         if self._unpacked is None:
             return self.path.open(encoding="utf-8-sig", newline="")
         return io.TextIOWrapper(io.BytesIO(self._unpacked), encoding="utf-8-sig", newline="")
+
+    def _ends_with_opening_quote(self) -> bool:
+        if self._unpacked is None:
+            with self.path.open("rb") as file:
+                file.seek(-2, io.SEEK_END)  # the header alone is longer
+                end = file.read()
+        else:
+            end = self._unpacked[-2:]
+        return end == f'{self._delimiter}"'.encode()
 
     def _header(self) -> list[str]:
         """The columns' names; semicolons separate them if that makes more of them."""

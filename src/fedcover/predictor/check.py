@@ -74,9 +74,11 @@ def _check_generated(generated: Generated, features: int) -> None:
     x = generated.features
     x.check_format(full_check=True)  # an index elsewhere would be read from anyone's memory
     _must(x.shape[1] == features, "generated rows have another length")
-    _must(x.dtype.kind == "f", "generated features must be floats")
+    _must(x.nnz >= 0, "generated rows end before they begin")  # which scipy does not look at
+    _must(x.dtype == np.float32, "generated features must be float32")
     _array(x.data, x.data.shape, "generated features")
     _must(generated.target.dtype == np.uint64, "hashes must be of 64 bits")
+    _must(generated.source.dtype == np.int64, "links must be integers of 64 bits")
     _array(generated.source, generated.target.shape, "links", low=0, high=x.shape[0] - 1)
     _must(math.isfinite(generated.weight) and generated.weight >= 0, "a link weighs too little")
 
@@ -154,9 +156,11 @@ def _array(
     """Of this shape, finite, and in the range; bounds that are whole are for whole numbers."""
     _must(values.shape == shape, f"{what} have the shape {values.shape}, not {shape}")
     if low is not None and high is not None and values.size:
-        _must(not isinstance(low, int) or values.dtype.kind in "iu", f"{what} must be integers")
+        # Only signed ones: -1 and differences are taken of them.
+        _must(not isinstance(low, int) or values.dtype.kind == "i", f"{what} must be integers")
         least, most = values.min(), values.max()
         _must(bool(least >= low and most <= high), f"{what} are out of range")
+    _must(values.dtype.kind in "iuf", f"{what} must be real numbers")
     finite = values.dtype.kind in "iu" or bool(np.isfinite(values.astype(np.float64)).all())
     _must(finite, f"{what} must be finite")
 

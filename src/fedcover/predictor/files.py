@@ -109,7 +109,8 @@ def load_predictor(path: str | Path, method: str | None = None) -> Predictor:
         predictor = _predictor(content, unpack(raw))
         check_predictor(predictor)
     except _DAMAGE as error:
-        raise DataError(f"{file} is damaged: {str(error).rstrip('.')}.") from error
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
+        raise DataError(f"{file} is damaged: {reason}.") from error
     if method is not None and method != predictor.method:
         raise UsageError(f"{folder} has a predictor for {predictor.method!r}, not for {method!r}.")
     return predictor
