@@ -46,10 +46,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a table's lines and ± are not in every encoding
             stream.reconfigure(errors="replace")
-    if (
-        "_FEDCOVER_COMPLETE" in os.environ
-    ):  # Typer breaks help at 80 columns, fish takes lines apart
-        os.environ["COLUMNS"] = "1000"
+    if "_FEDCOVER_COMPLETE" in os.environ:
+        os.environ["COLUMNS"] = "1000"  # else help is broken into lines, each a candidate to fish
     status, sentence = _outcome()
     if sentence:
         print(f"fedcover: {sentence}", file=sys.stderr)
