@@ -40,6 +40,7 @@ class GraphFacts:
     largest_component: int
     homophily: float | None  # share of edges that join equal labels; None without such edges
     missing: dict[str, int]  # empty values by the table's column, where it has some
+    own_clients: int  # that its client column names; 0 without one
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def graph_facts(graph: Data) -> GraphFacts:
         largest_component=int(np.bincount(component).max()),
         homophily=_share(int(same.sum()), int(known.sum())),
         missing=_missing(graph),
+        own_clients=len(graph.client_names) if "client" in graph else 0,
     )
 
 

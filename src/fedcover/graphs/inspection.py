@@ -62,7 +62,7 @@ class Inspection:
 
     def sentences(self) -> list[str]:
         """What the numbers mean, in plain words, the graph's first."""
-        said = _of_graph(self.graph)
+        said = _of_graph(self.graph) + self._of_clients()
         if self.n_calibration is None or self.slack is None:
             return said
         said.append(
@@ -70,7 +70,7 @@ class Inspection:
             f"{_many(len(self.clients), 'client')}: expected coverage is at least 1 − α and at "
             f"most K/(N + K) = {self.slack:.4f} above it (that end for scores without ties)."
         )
-        if self.test_distance is not None and self.test_distance > TEST_SLACK:
+        if self._is_uneven:
             said.append(
                 "Test nodes are not spread over the clients as calibration nodes are (total "
                 f"variation {self.test_distance:.2f}): the promise is for clients weighed by their "
@@ -78,13 +78,34 @@ class Inspection:
             )
         return said + [text for promise in self.promises for text in self._of_promise(promise)]
 
+    @property
+    def _is_uneven(self) -> bool:
+        return self.test_distance is not None and self.test_distance > TEST_SLACK
+
+    def _of_clients(self) -> list[str]:
+        said = []
+        if self.graph.own_clients and self.partition != "given":
+            said.append(
+                f"The graph names clients of its own, {self.graph.own_clients:,}, which are not "
+                "used: --partition given takes them."
+            )
+        # Both its ends count a cut edge.
+        cut = sum(client.cut_edges for client in self.clients) // 2
+        if cut:
+            said.append(
+                f"{_many(cut, 'cut edge')}, {cut / self.graph.edges:.1%} of all: no client sees "
+                "them, which can make sets larger, but the promise does not rest on them."
+            )
+        return said
+
     def _of_promise(self, promise: Promise) -> list[str]:
         level = f"alpha = {promise.alpha:g}"
         if promise.holds:
             low, high = promise.band
+            weighed = ", were they spread as the calibration nodes are" if self._is_uneven else ""
             said = [
                 f"{level}: enough calibration nodes; expect between {low:.4g} and {high:.4f} of "
-                "the test nodes to be covered."
+                f"the test nodes to be covered{weighed}."
             ]
         else:
             said = [
