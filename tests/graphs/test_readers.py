@@ -64,6 +64,11 @@ def test_client_and_split_columns(tmp_path):
     assert graph.edge_index.tolist() == [[0, 3], [3, 0]]
 
 
+def test_the_index_of_pandas_is_one_of_the_other_columns_of_edges(tmp_path):
+    graph = read_folder(folder(tmp_path, NODES, ",source,target\n0,u,v\n1,v,w\n"))
+    assert graph.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+
+
 def test_parquet_types(tmp_path):
     nodes = {"id": [7, 8, 9], "a": [True, False, True], "b": [1, 2, 3]}
     graph = read_folder(parquet(tmp_path, nodes, {"source": ["7"], "target": ["9"]}))
@@ -197,6 +202,14 @@ BAD_CSV = {
         (NODES.replace("a,b", "a,"), EDGES),
         "nodes.csv, line 1: has no name for column 4.",
     ),
+    "index of pandas": (
+        (",id,label,a\n0,u,x,5\n1,v,y,6\n", EDGES),
+        "nodes.csv, line 1: has no name for column 1; if it is the index of pandas, write the",
+    ),
+    "index of pandas, read and written again": (
+        (NODES.replace("a,b", "a,Unnamed: 0"), EDGES),
+        "nodes.csv, line 1: calls column 4 'Unnamed: 0'; if it is the index of pandas, write the",
+    ),
     "id twice": (
         (NODES.replace("w,x", "u,x"), EDGES),
         "nodes.csv, line 4, column 'id': the id 'u' has been used before.",
@@ -314,6 +327,10 @@ BAD_PARQUET = {
     "no label": (
         ({"label": None}, None),
         "nodes.parquet has no column 'label' (nor class, y, target_label); it has id, a.",
+    ),
+    "index of pandas": (
+        ({"__index_level_0__": [2, 0, 1]}, None),
+        "nodes.parquet calls column 4 '__index_level_0__'; if it is the index of pandas, write",
     ),
     "label of floats": (({"label": [0.5, 1.0, 2.0]}, None), "column 'label': has the type Float64"),
     "feature of text": (

@@ -15,7 +15,7 @@ import polars as pl
 
 from fedcover.errors import DataError
 from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
-from fedcover.graphs.headers import meanings, names_of
+from fedcover.graphs.headers import is_index, meanings, names_of
 from fedcover.graphs.numerals import AmbiguousNumberError, with_points
 from fedcover.graphs.parquet import check_parquet
 from fedcover.graphs.regular import check_regular
@@ -69,6 +69,8 @@ class Table:
         self._raw = header
         columns = meanings(header, wanted, features)
         self.spelt = self._spelling(header, columns, wanted)
+        if others:
+            self._refuse_index(columns, features)
         for column in needed:
             if column not in self.spelt:
                 self._refuse_separator(header)
@@ -137,9 +139,7 @@ class Table:
         """How the file spells each column; two that are the same are refused."""
         spelt: dict[str, str] = {}
         row = -1 if self.is_csv else None
-        for position, (name, column) in enumerate(zip(header, columns, strict=True)):
-            if column == "":
-                self.refuse(f"has no name for column {position + 1}", row=row)
+        for name, column in zip(header, columns, strict=True):
             if column not in spelt:
                 spelt[column] = name.strip()
             elif column in wanted and spelt[column] != name.strip():
@@ -151,6 +151,16 @@ class Table:
             else:
                 self.refuse("stands twice in the header", row=row, column=name.strip())
         return spelt
+
+    def _refuse_index(self, columns: Sequence[str], features: Collection[str]) -> None:
+        """Refuse numbers of rows, which would pass for a feature."""
+        for position, column in enumerate(columns, 1):
+            if is_index(column) and column not in features:
+                what = f"calls column {position} {shown(column)}"
+                hint = "; if it is the index of pandas, write the table without it (index=False)"
+                if column == "":
+                    what, hint = f"has no name for column {position}", hint if position == 1 else ""
+                self.refuse(what + hint, row=-1 if self.is_csv else None)
 
     def _schema(self) -> list[str]:
         """The columns of a Parquet file, once its size in memory is known to be bounded."""
