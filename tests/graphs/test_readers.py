@@ -390,6 +390,40 @@ def test_blanks_around_names_do_not_count_and_blanks_alone_are_no_label(tmp_path
     assert graph.edge_index.tolist() == [[0, 1, 1, 3], [1, 0, 3, 1]]
 
 
+def test_integers_that_became_floats_are_integers(tmp_path):
+    """Pandas writes a column of integers as floats where one is missing."""
+    nodes = "id,label,client,a\n1.0,10.0,3.0,5\n2.0,,4.0,6\n3.0,9.0,4.0,7\n"
+    graph = read_folder(folder(tmp_path, nodes, "source,target\n1,2.0\n2,3.0\n"))
+    assert graph.node_ids == ["1", "2", "3"]
+    assert graph.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert (graph.y.tolist(), graph.label_names) == ([1, -1, 0], ["9", "10"])
+    assert graph.client_names == ["3", "4"]
+    other = tmp_path / "parquet"
+    other.mkdir()
+    table = {"id": [1.0, 2.0, 3.0], "label": [10.0, float("nan"), 9.0], "client": [3.0, 4.0, 4.0]}
+    same = read_folder(parquet(other, table, {"source": [1, 2], "target": [2.0, 3.0]}))
+    assert same.node_ids == graph.node_ids
+    assert same.y.tolist() == graph.y.tolist()
+    assert same.client_names == graph.client_names
+    assert same.edge_index.tolist() == graph.edge_index.tolist()
+
+
+def test_a_column_with_other_names_keeps_its_zeros(tmp_path):
+    graph = read_folder(folder(tmp_path, "id,label,a\nu,1.0,5\nv,1.5,6\nw,1.0,7\n"))
+    assert graph.label_names == ["1.0", "1.5"]
+
+
+def test_a_float_beyond_what_tells_integers_apart_is_no_id(tmp_path):
+    big = float(2**53)
+    said = refusal(parquet(tmp_path, {"id": [big, big + 2, big + 4]}))
+    assert "column 'id': has the type Float64, not text or integers" in said
+
+
+def test_a_client_that_is_nan_is_none(tmp_path):
+    nodes = "id,label,client,a\nu,x,n,5\nv,y,NaN,6\nw,x,n,7\n"
+    assert "line 3, column 'client': is empty" in refusal(folder(tmp_path, nodes))
+
+
 def test_a_label_that_is_nan_is_none(tmp_path):
     graph = read_folder(folder(tmp_path, NODES.replace("v,y", "v,NaN").replace("u,x", "u,z")))
     assert graph.y.tolist() == [1, -1, 0]

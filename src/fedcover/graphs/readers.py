@@ -184,11 +184,10 @@ def _labelled(
 
 
 def _labels(nodes: Table) -> pl.Series:
-    """The labels as text, null where there is none, as which NaN counts, too."""
+    """The labels as text, null where there is none."""
     if "label" not in nodes.frame.columns:
         return pl.Series([None] * len(nodes.frame), dtype=pl.String)
-    labels = nodes.text("label", empty=True)
-    return labels.set((labels.str.to_lowercase() == "nan").fill_null(False), None)
+    return nodes.text("label", empty=True)
 
 
 def _feature_columns(nodes: Table, group: str | None = None) -> list[str]:

@@ -16,7 +16,7 @@ import polars as pl
 from fedcover.errors import DataError
 from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
 from fedcover.graphs.headers import is_index, meanings, names_of
-from fedcover.graphs.numerals import AmbiguousNumberError, with_points
+from fedcover.graphs.numerals import AmbiguousNumberError, as_integers, with_points
 from fedcover.graphs.parquet import check_parquet
 from fedcover.graphs.regular import check_regular
 from fedcover.graphs.wording import listed, shown
@@ -28,6 +28,8 @@ PROBED_ROWS = 1_000
 """Rows from which it is guessed which columns of a CSV hold words; a wrong guess costs time."""
 
 _NAME_TYPES = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
+_IDS = ("id", "source", "target")
+_NANS = ("nan", "NaN", "NAN")
 _CELL = 4  # bytes of a value in memory
 # Polars reports a file that it did not foresee by a panic, which is no Exception.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
@@ -99,21 +101,25 @@ class Table:
     def text(self, column: str, empty: bool = False) -> pl.Series:
         """A column of names: strings or integers, without blanks around them.
 
-        None of them is empty, unless it may be (null).
+        None of them is empty, unless it may be (null); NaN is, but for an id.
         """
         values = self.frame[column]
         if values.dtype == pl.Null and (empty or values.is_empty()):
             return values.cast(pl.String)
+        values = as_integers(values)
         if not (values.dtype.is_integer() or values.dtype in _NAME_TYPES):
             self.refuse(
                 f"has the type {listed([str(values.dtype)])}, not text or integers", column=column
             )
-        text = values.cast(pl.String)
-        values = text if values.dtype.is_integer() else text.str.strip_chars()
-        missing = values.is_null() | (values == "")
+        if not values.dtype.is_integer():
+            values = values.cast(pl.String).str.strip_chars()
+            none = [""] if column in _IDS else ["", *_NANS]
+            if (found := values.is_in(none).fill_null(False)).any():
+                values = values.set(found, None)
+            values = as_integers(values)
         if not empty:
-            self.refuse_where(missing, column, "is empty")
-        return values.set(missing.fill_null(True), None) if missing.any() else values
+            self.refuse_where(values.is_null(), column, "is empty")
+        return values.cast(pl.String)
 
     def refuse_where(self, wrong: pl.Series, column: str, what: str) -> None:
         """Refuse the file if a row is wrong, naming the first such."""
