@@ -138,7 +138,10 @@ def test_sparse_features_stay_sparse(tmp_path):
 
 names = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6
-).filter(lambda name: name == name.strip())  # blanks around a name do not count
+).filter(
+    # Blanks around a name do not count, NaN is none, and pandas' 1.0 is 1.
+    lambda name: name == name.strip() and name.lower() != "nan" and name[-2:] not in (".0", ",0")
+)
 
 
 @st.composite
@@ -227,6 +230,21 @@ BAD_CSV = {
     "one label": (
         (NODES.replace("v,y", "v,x"), EDGES),
         "nodes.csv, column 'label': has the same value, 'x', for every node.",
+    ),
+    "label of R where there is none": (
+        (NODES.replace("v,y", "v,NA"), EDGES),
+        "nodes.csv, line 3, column 'label': 'NA' may be a label or none; leave it empty where",
+    ),
+    "label of numbers": (
+        ("id,label,a\n" + "".join(f"{i},{i / 7},{i}\n" for i in range(101)), "source,target\n"),
+        "nodes.csv, column 'label': has 101 different values for 101 nodes, too many for classes.",
+    ),
+    "numbers among many times the same word": (
+        (
+            "id,label,a\n" + "".join(f"{i},{i % 2},{i if i < 20 else '?'}\n" for i in range(60)),
+            "source,target\n",
+        ),
+        "nodes.csv, line 22, column 'a': '?' is not a number.",
     ),
     "word as feature": (
         (NODES.replace("-1", "high"), EDGES),
@@ -334,8 +352,12 @@ BAD_PARQUET = {
     ),
     "label of floats": (({"label": [0.5, 1.0, 2.0]}, None), "column 'label': has the type Float64"),
     "feature of text": (
-        ({"a": ["1", "2", "3"]}, None),
+        ({"a": ["k", "l", "m"]}, None),
         "nodes.parquet, column 'a': has 3 different words for 3 nodes, so that it looks like an id",
+    ),
+    "feature of numbers as text": (
+        ({"a": ["1", "2", "3.5"]}, None),
+        "nodes.parquet, column 'a': holds numbers as text; store them as numbers.",
     ),
     "feature of dates": (
         ({"a": [date(2026, 1, day) for day in (1, 2, 3)]}, None),
@@ -422,6 +444,23 @@ def test_a_float_beyond_what_tells_integers_apart_is_no_id(tmp_path):
 def test_a_client_that_is_nan_is_none(tmp_path):
     nodes = "id,label,client,a\nu,x,n,5\nv,y,NaN,6\nw,x,n,7\n"
     assert "line 3, column 'client': is empty" in refusal(folder(tmp_path, nodes))
+
+
+def test_a_word_that_is_nan_is_missing(tmp_path):
+    nodes = "id,label,w,b\nu,x,p,true\nv,y,NaN,nan\nw,x,p,false\n"
+    said = refusal(folder(tmp_path, nodes))
+    assert "line 3, column 'w': is empty; fill it in" in said
+    graph = read_folder(tmp_path, missing="impute")
+    assert graph.feature_names == ["w=p", "b"]
+    assert graph.x[:, 0].tolist() == [1, 0, 1]
+    assert graph.missing.tolist() == [[1], [1]]
+
+
+def test_a_hundred_labels_or_two_nodes_each_are_classes(tmp_path):
+    for nodes, labels in ((100, 100), (300, 150)):
+        rows = "".join(f"{i},{i % labels},{i}\n" for i in range(nodes))
+        graph = read_folder(folder(tmp_path, f"id,label,a\n{rows}", "source,target\n"))
+        assert len(graph.label_names) == labels
 
 
 def test_a_label_that_is_nan_is_none(tmp_path):

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 NO_LABEL = -1
 """The number of a label that is not known."""
 
+MOST_LABELS = 100
+"""So many different labels are classes, however few nodes there are."""
+
 _INTEGER = re.compile(r"-?[0-9]+")
 _TURNED = str.maketrans("0123456789", "9876543210")  # of negative ones, the larger digit is less
 
@@ -33,6 +36,15 @@ def encode(
     if all(_INTEGER.fullmatch(name) for name in names):
         names.sort(key=_size)
     return _codes(text, names), names
+
+
+def too_many(labels: int, nodes: int) -> bool:
+    """Whether labels are no classes: most of them stand at one node alone, as measured values do.
+
+    >>> too_many(200, 300), too_many(200, 400), too_many(3, 3)
+    (True, False, False)
+    """
+    return labels > max(MOST_LABELS, nodes / 2)
 
 
 def _size(integer: str) -> tuple[bool, int, str]:

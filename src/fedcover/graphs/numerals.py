@@ -15,6 +15,10 @@ _THOUSAND = r"^[-+]?[1-9]\d{0,2}[.,]\d{3}$"
 _SEPARATED = r"^[-+]?(\d{1,3}([.,'\s]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)\s*%?$"
 
 
+NANS = ("nan", "NaN", "NAN")
+"""What tables spell where there is no value."""
+
+
 class AmbiguousNumberError(ValueError):
     """A number that could be another one; ``row`` and ``column`` are where it stands."""
 

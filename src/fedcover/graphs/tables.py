@@ -16,7 +16,7 @@ import polars as pl
 from fedcover.errors import DataError
 from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
 from fedcover.graphs.headers import is_index, meanings, names_of
-from fedcover.graphs.numerals import AmbiguousNumberError, as_integers, with_points
+from fedcover.graphs.numerals import NANS, AmbiguousNumberError, as_integers, with_points
 from fedcover.graphs.parquet import check_parquet
 from fedcover.graphs.regular import check_regular
 from fedcover.graphs.wording import listed, shown
@@ -29,7 +29,6 @@ PROBED_ROWS = 1_000
 
 _NAME_TYPES = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
 _IDS = ("id", "source", "target")
-_NANS = ("nan", "NaN", "NAN")
 _CELL = 4  # bytes of a value in memory
 # Polars reports a file that it did not foresee by a panic, which is no Exception.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
@@ -113,7 +112,7 @@ class Table:
             )
         if not values.dtype.is_integer():
             values = values.cast(pl.String).str.strip_chars()
-            none = [""] if column in _IDS else ["", *_NANS]
+            none = [""] if column in _IDS else ["", *NANS]
             if (found := values.is_in(none).fill_null(False)).any():
                 values = values.set(found, None)
             values = as_integers(values)
