@@ -6,6 +6,8 @@ A PyG ``Data`` needs no conversion; :func:`fedcover.graphs.check_graph` takes it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +20,11 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.check import check_graph
-from fedcover.graphs.labels import NO_LABEL, encode, repeated
+from fedcover.graphs.labels import NO_LABEL, encode, repeated, too_many
+from fedcover.graphs.numerals import as_integers
 from fedcover.graphs.readers import ENDS, NODE_COLUMNS, graph_of
 from fedcover.graphs.schema import Schema
-from fedcover.graphs.splits import Role, check_roles
+from fedcover.graphs.splits import NO_ROLE, Role, check_roles
 from fedcover.graphs.tables import FrameTable
 from fedcover.graphs.wording import shown
 
@@ -64,14 +67,21 @@ def from_networkx(
     if features is None:
         met = dict.fromkeys(key for found in attributes for key in found)
         features = [key for key in met if key not in special.values()]
+    elif isinstance(features, str):
+        raise UsageError(f"features is {features!r}; it must be a list of attributes.")
+    source = "The networkx graph"
     columns: dict[str, pl.Series] = {"id": pl.Series(ids, dtype=pl.String)}
     for meaning, attribute in special.items():
-        if attribute is not None and (meaning != "label" or _occurs(attributes, attribute)):
-            columns[meaning] = _column([found.get(attribute) for found in attributes])
-    if "label" not in columns and schema is None:
-        raise DataError(
-            f"No node of the graph has the attribute {shown(label)}, which is its label."
-        )
+        if attribute is None:
+            continue
+        values = _values(source, ids, attributes, attribute)
+        if any(value is not None for value in values):
+            columns[meaning] = _column(values)
+        elif meaning != "label" or schema is None:
+            raise DataError(
+                f"No node of the graph has the attribute {shown(attribute)}, which is its "
+                f"{meaning}."
+            )
     for key in features:
         attribute = str(key)
         if attribute in NODE_COLUMNS:
@@ -83,15 +93,21 @@ def from_networkx(
             raise UsageError(
                 f"features has {shown(attribute)} twice; name each attribute differently."
             )
-        columns[attribute] = _column([found.get(key) for found in attributes])
-    source = "The networkx graph"
+        values = _values(source, ids, attributes, key)
+        if schema is None and all(value is None for value in values):
+            raise DataError(f"No node of the graph has the attribute {shown(key)}.")
+        columns[attribute] = _column(values)
+        if columns[attribute].dtype == pl.String:
+            _refuse_mixed(source, ids, attribute, values)
     pairs = list(graph.edges())
     edges = {
         end: pl.Series([str(pair[side]) for pair in pairs], dtype=pl.String)
         for side, end in enumerate(ENDS)
     }
     return graph_of(
-        FrameTable(source, pl.DataFrame(columns), lambda row: f"node {shown(ids[row])}"),
+        FrameTable(
+            source, pl.DataFrame(columns), lambda row: f"node {shown(ids[row])}", spelt=special
+        ),
         FrameTable(source, pl.DataFrame(edges), lambda row: f"edge {row + 1}"),
         name=name or str(graph.name or "graph"),
         schema=schema,
@@ -122,6 +138,8 @@ def from_scipy(
     n = matrix.shape[0]
     if matrix.shape[0] != matrix.shape[1]:
         raise DataError(f"adjacency has the shape {matrix.shape}; it must be square.")
+    if np.isnan(matrix.data if sparse.issparse(matrix) else matrix).any():
+        raise DataError("adjacency has NaN; 0 is no edge, any other number is one.")
     features = _matrix("x", x)
     labels, names = _labels(_vector(y), label_names)
     for what, values in (("x", features.shape), ("y", labels.shape)):
@@ -143,13 +161,28 @@ def from_scipy(
     )
 
 
-def _occurs(attributes: Sequence[dict[Any, Any]], name: str) -> bool:
-    return any(name in found for found in attributes)
+def _values(
+    source: str, ids: Sequence[str], attributes: Sequence[dict[Any, Any]], key: Any
+) -> list[Any]:
+    """One attribute of all nodes, None where there is none; each must be a single value."""
+    values = [found.get(key) for found in attributes]
+    for node, value in zip(ids, values, strict=True):
+        if hasattr(value, "__len__") and not isinstance(value, str):
+            raise DataError(
+                f"{source}, node {shown(node)}, attribute {shown(key)}: is a "
+                f"{type(value).__name__}; it must be a number, true or false, or text."
+            )
+    return [None if _is_none(value) else _plain(value) for value in values]
 
 
-def _column(values: list[Any]) -> pl.Series:
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return float(value) if isinstance(value, Decimal | Fraction) else value
+
+
+def _column(values: Sequence[Any]) -> pl.Series:
     """Python values as a column: numbers, booleans or text, with None where there is none."""
-    values = [value.item() if isinstance(value, np.generic) else value for value in values]
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {bool}:
         return pl.Series(values, dtype=pl.Boolean)
@@ -157,7 +190,17 @@ def _column(values: list[Any]) -> pl.Series:
         return pl.Series(values, dtype=pl.Int64)
     if kinds <= {int, float, bool}:
         return pl.Series([None if v is None else float(v) for v in values], dtype=pl.Float64)
-    return pl.Series([None if _is_none(v) else str(v) for v in values], dtype=pl.String)
+    return pl.Series([None if v is None else str(v) for v in values], dtype=pl.String)
+
+
+def _refuse_mixed(source: str, ids: Sequence[str], key: str, values: Sequence[Any]) -> None:
+    """Refuse a number in a feature of words, where one is the other's mistake."""
+    for node, value in zip(ids, values, strict=True):
+        if isinstance(value, int | float):
+            raise DataError(
+                f"{source}, node {shown(node)}, attribute {shown(key)}: is the number {value}, "
+                "but other nodes have text; it must be the same kind for all."
+            )
 
 
 def _matrix(what: str, value: Any) -> sparse.csr_array | NDArray[Any]:
@@ -213,6 +256,10 @@ def _labels(
     if y.dtype.kind in "iu":
         if names is not None:
             return y.astype(np.int64), names
+        if (y < NO_LABEL).any():
+            raise DataError(
+                f"y has {y[y < NO_LABEL][0]}; labels are numbers from 0 on, and -1 is none."
+            )
         known = y >= 0
         codes, found = encode(y[known])
     else:
@@ -229,19 +276,24 @@ def _labels(
         if names is not None and (twice := repeated(names)) is not None:
             raise DataError(f"label_names has {shown(twice)} twice; every label needs its own.")
         codes, found = encode(wanted, names)
+    if names is None and too_many(len(found), int(known.sum())):
+        raise DataError(
+            f"y has {len(found):,} different values for {int(known.sum()):,} nodes, too many for "
+            "classes."
+        )
     result = np.full(len(y), NO_LABEL, dtype=np.int64)
     result[known] = codes
     return result, found
 
 
 def _texts(what: str, values: Any, n: int) -> list[str]:
-    found = _vector(values).tolist()
+    found = np.atleast_1d(_vector(values)).tolist()
     if len(found) != n:
         raise DataError(f"{what} has {len(found)} entries; the graph has {n} nodes.")
     for position, value in enumerate(found):
         if _is_none(value) or str(value).strip() == "":
             raise DataError(f"{what} has no value at position {position}; every node needs one.")
-    return [str(value).strip() for value in found]
+    return as_integers(pl.Series([str(value).strip() for value in found])).to_list()
 
 
 def _roles(split: Any, n: int) -> NDArray[np.int8]:
@@ -252,9 +304,10 @@ def _roles(split: Any, n: int) -> NDArray[np.int8]:
     if values.dtype.kind in "iu":
         check_roles(values)
         return values.astype(np.int8)
-    numbers = {role.name.lower(): int(role) for role in Role} | {"": -1, "None": -1}
-    for value in values.tolist():
-        if str(value) not in numbers:
+    numbers = {role.name.lower(): int(role) for role in Role} | {"": NO_ROLE, "None": NO_ROLE}
+    words = ["" if _is_none(value) else str(value).strip() for value in _vector(split).tolist()]
+    for word in words:
+        if word not in numbers:
             known = ", ".join(role.name.lower() for role in Role)
-            raise DataError(f"split has {shown(value)}; it must be one of {known}.")
-    return np.array([numbers[str(value)] for value in values.tolist()], dtype=np.int8)
+            raise DataError(f"split has {shown(word)}; it must be one of {known}.")
+    return np.array([numbers[word] for word in words], dtype=np.int8)

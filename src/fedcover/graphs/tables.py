@@ -6,7 +6,7 @@ between the columns of a CSV, and decimal commas in its numbers then.
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn, TextIO
@@ -342,8 +342,15 @@ class FrameTable(Table):
     1
     """
 
-    def __init__(self, source: str, frame: pl.DataFrame, place: Callable[[int], str]) -> None:
+    def __init__(
+        self,
+        source: str,
+        frame: pl.DataFrame,
+        place: Callable[[int], str],
+        spelt: Mapping[str, str | None] | None = None,
+    ) -> None:
         self.source, self.frame, self._place = source, frame, place
+        self.spelt = {column: name for column, name in (spelt or {}).items() if name is not None}
         self.is_csv = False
 
     @property
@@ -357,7 +364,7 @@ class FrameTable(Table):
         if row is not None:
             place += f", {self._place(row)}"
         if column is not None:
-            place += f", attribute {shown(column)}"
+            place += f", attribute {shown(self._spelt(column))}"
         raise DataError(f"{place}: {what}." if place != self.source else f"{place} {what}.")
 
 
