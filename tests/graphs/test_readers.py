@@ -205,6 +205,10 @@ BAD_CSV = {
         (NODES.replace("a,b", "a,"), EDGES),
         "nodes.csv, line 1: has no name for column 4.",
     ),
+    "line for Excel": (
+        ("sep=;\nid;label;a\nu;x;5\nv;y;6\n", EDGES),
+        "nodes.csv, line 1: is a line for Excel alone; take it out, the columns' names come first.",
+    ),
     "index of pandas": (
         (",id,label,a\n0,u,x,5\n1,v,y,6\n", EDGES),
         "nodes.csv, line 1: has no name for column 1; if it is the index of pandas, write the",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -36,6 +37,13 @@ def encode(
     if all(_INTEGER.fullmatch(name) for name in names):
         names.sort(key=_size)
     return _codes(text, names), names
+
+
+def is_none(value: Any) -> bool:
+    """Whether a value says that there is none: None, NaN, or what pandas has for these."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def too_many(labels: int, nodes: int) -> bool:

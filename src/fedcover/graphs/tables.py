@@ -6,7 +6,7 @@ between the columns of a CSV, and decimal commas in its numbers then.
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn, TextIO
@@ -267,6 +267,10 @@ class Table:
             self.refuse("is not a readable CSV file in UTF-8")
         if lines and lines[-1].endswith("\r"):  # polars would read on to the next LF
             self.refuse("ends its lines with CR alone; save it with LF or CRLF line ends")
+        if lines and lines[0].lower().startswith("sep="):
+            self.refuse(
+                "is a line for Excel alone; take it out, the columns' names come first", row=-1
+            )
         if not header:
             self.refuse("is empty, but its first line must name the columns")
         return header
@@ -333,39 +337,6 @@ class Table:
             except (StopIteration, csv.Error, UnicodeDecodeError):
                 pass  # polars tells rows apart otherwise than csv does: this far they agree
             return records.line_num + 1
-
-
-class FrameTable(Table):
-    """Columns that are in memory already; an error names the source and what ``place`` calls a row.
-
-    >>> FrameTable("the graph", pl.DataFrame({"id": ["a"]}), lambda row: f"node {row}").frame.height
-    1
-    """
-
-    def __init__(
-        self,
-        source: str,
-        frame: pl.DataFrame,
-        place: Callable[[int], str],
-        spelt: Mapping[str, str | None] | None = None,
-    ) -> None:
-        self.source, self.frame, self._place = source, frame, place
-        self.spelt = {column: name for column, name in (spelt or {}).items() if name is not None}
-        self.is_csv = False
-
-    @property
-    def name(self) -> str:
-        """What errors call it."""
-        return self.source
-
-    def refuse(self, what: str, *, row: int | None = None, column: str | None = None) -> NoReturn:
-        """Raise the error: source, place, what is the matter."""
-        place = self.source
-        if row is not None:
-            place += f", {self._place(row)}"
-        if column is not None:
-            place += f", attribute {shown(self._spelt(column))}"
-        raise DataError(f"{place}: {what}." if place != self.source else f"{place} {what}.")
 
 
 def _called(column: str) -> str:
