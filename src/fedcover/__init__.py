@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "load": "fedcover.graphs.datasets",
-    "from_networkx": "fedcover.graphs.convert",
+    "from_networkx": "fedcover.graphs.attributes",
     "from_scipy": "fedcover.graphs.convert",
     "partition": "fedcover.graphs.partition",
     "Config": "fedcover.experiment.config",

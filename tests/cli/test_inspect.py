@@ -118,3 +118,17 @@ def test_a_name_with_markup_is_printed_as_it_stands(inspect, tmp_path):
     _, out, _ = inspect("own:smile:", "--partition", "given")
     assert "own:smile:" in out
     assert "[bold]a" in out
+
+
+def test_one_client_no_edges_and_many_labels_are_shown_plainly(inspect, tmp_path):
+    write(tmp_path / "own", {"all": 90})
+    (tmp_path / "own/edges.csv").write_text("source,target\n")
+    nodes = pl.read_csv(tmp_path / "own/nodes.csv")
+    nodes = nodes.with_columns(label=pl.int_range(90) % 30)
+    nodes.write_csv(tmp_path / "own/nodes.csv")
+    _, out, _ = inspect("own", "--partition", "given")
+    words = " ".join(out.split())
+    assert "1 client, partition given" in words
+    assert "homophily – 1 client" in words
+    assert "labels 30: 0 3, 1 3," in words
+    assert "19 3, … (30 in all)" in words

@@ -165,6 +165,14 @@ def test_a_run_enters_the_sums_in_the_ledger(tmp_path: Path) -> None:
     assert finished.info["config"]["standardise"] is True
 
 
+def test_a_client_column_that_is_not_used_is_noted(tmp_path: Path) -> None:
+    graph = load(patients(tmp_path))
+    config = replace(CONFIG, partition="random", clients=2, methods=("fed",), seeds=1)
+    assert "the graph names clients of its own, 3," in " ".join(run(graph, config).info["notes"])
+    given = replace(CONFIG, methods=("fed",), seeds=1)
+    assert "clients of its own" not in " ".join(run(graph, given).info["notes"])
+
+
 # --- labels that are not known
 
 

@@ -135,6 +135,10 @@ REFUSED = {
         {"label_names": ["a", "b"]},
         "y has 2 at position 1; its numbers go from 0 to at most 1, since label_names has 2 names.",
     ),
+    "names by number": (
+        {"label_names": {0: "a", 1: "b", 2: "c"}},
+        "label_names is a dict; it must be a list, in the numbers' order.",
+    ),
     "one label": (
         {"y": torch.tensor([1, 1, 1, 1])},
         "y has the same label, 1, for every node; there must be at least 2.",
@@ -171,6 +175,13 @@ def test_a_refusal_is_a_sentence_with_the_place(case):
     assert message.startswith(sentence)
     assert message.endswith(".")
     assert "\n" not in message
+
+
+def test_ids_in_a_tensor_are_numbers():
+    for columns in ({}, {"name": "g", "label_names": ["a", "b", "c"]}):
+        graph = check_graph(plain(node_ids=torch.tensor([4, 5, 6, 7]), **columns))
+        assert isinstance(graph.node_ids, np.ndarray)
+        assert graph.node_ids.tolist() == [4, 5, 6, 7]
 
 
 def test_a_name_is_not_a_graph():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import networkx
@@ -73,12 +75,59 @@ def test_a_later_networkx_graph_is_read_by_its_schema() -> None:
     ("arguments", "fragment"),
     [
         ({"label": "disease"}, "No node of the graph has the attribute 'disease'"),
+        ({"client": "nope"}, "No node of the graph has the attribute 'nope', which is its client."),
+        ({"features": ["nope"]}, "No node of the graph has the attribute 'nope'."),
+        ({"features": "age"}, "features is 'age'; it must be a list of attributes."),
         ({}, "features has 'client', but id, label, client, split are no features"),
     ],
 )
 def test_attributes_that_do_not_fit(arguments: dict, fragment: str) -> None:
     with pytest.raises((DataError, UsageError), match=fragment):
         fedcover.from_networkx(hospital(), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("value", "fragment"),
+    [
+        ([1.0, 2.0], "node 'd', attribute 'extra': is a list; it must be a number, true or false,"),
+        (np.ones(3), "node 'd', attribute 'extra': is a ndarray; it must be a number, true or"),
+        (4.5, "node 'd', attribute 'extra': is the number 4.5, but other nodes have text;"),
+    ],
+)
+def test_an_attribute_that_is_no_single_value_or_of_another_kind(
+    value: object, fragment: str
+) -> None:
+    graph = hospital()
+    for node in graph:
+        graph.nodes[node]["extra"] = "word"
+    graph.nodes["d"]["extra"] = value
+    with pytest.raises(DataError, match=fragment):
+        fedcover.from_networkx(graph, client="client")
+
+
+def test_numbers_stay_numbers_whatever_stands_for_none() -> None:
+    """Such as pandas' NA, which has no name here."""
+    graph = hospital()
+    missing = type("NAType", (), {})()
+    for node, value in zip(
+        "abcd", (Decimal("1.5"), missing, np.int64(3), Fraction(1, 4)), strict=True
+    ):
+        graph.nodes[node]["extra"] = value
+    read = fedcover.from_networkx(graph, client="client", missing="impute")
+    assert read.feature_names == ["age", "ward=north", "ward=south", "extra"]
+    assert read.x.to_dense()[:, 3].tolist() == [1.5, 0, 3, 0.25]
+    assert read.missing.tolist() == [[1], [3]]
+
+
+def test_labels_that_are_floats_for_the_sake_of_nan_are_integers() -> None:
+    graph = hospital()
+    for node, value in zip("abcd", (10.0, float("nan"), 9, 10), strict=True):
+        graph.nodes[node]["disease"] = value
+    read = fedcover.from_networkx(graph, label="disease", features=["age"])
+    assert (read.y.tolist(), read.label_names) == ([1, -1, 0, 1], ["9", "10"])
+    graph.nodes["a"]["disease"] = 9.5
+    with pytest.raises(DataError, match="attribute 'disease': has the type Float64"):
+        fedcover.from_networkx(graph, label="disease", features=["age"])
 
 
 def test_what_is_no_networkx_graph() -> None:
@@ -129,6 +178,11 @@ def test_scipy_with_sparse_features_and_numbered_labels() -> None:
     ("change", "fragment"),
     [
         ({"adjacency": np.ones((4, 3))}, "adjacency has the shape (4, 3); it must be square."),
+        ({"adjacency": np.full((4, 4), np.nan)}, "adjacency has NaN; 0 is no edge"),
+        ({"adjacency": sparse.eye_array(4) * np.nan}, "adjacency has NaN; 0 is no edge"),
+        ({"y": [0, 1, -5, 1]}, "y has -5; labels are numbers from 0 on, and -1 is none."),
+        ({"y": [1, -1, 1, -1]}, "y has the same label, 1, for every node that has one (-1 is none"),
+        ({"node_ids": 5}, "node_ids has 1 entries; the graph has 4 nodes."),
         ({"adjacency": "no"}, "adjacency must be a matrix"),
         ({"x": np.ones((3, 2))}, "x has 3 rows; the graph has 4 nodes."),
         ({"x": np.full((4, 1), np.inf)}, "x has a value that is not a finite"),
@@ -155,6 +209,24 @@ def test_scipy_refusals(change: dict, fragment: str) -> None:
     with pytest.raises(DataError) as caught:
         fedcover.from_scipy(**arguments)
     assert fragment in str(caught.value)
+
+
+def test_measured_values_are_no_classes() -> None:
+    values = np.arange(101) / 7
+    with pytest.raises(DataError, match="y has 101 different values for 101 nodes, too many for"):
+        fedcover.from_scipy(sparse.eye_array(101), values[:, None], values)
+
+
+def test_a_role_may_be_none_in_every_spelling() -> None:
+    split = ["train", np.nan, "calib", "test"]
+    for roles in (split, np.array(split, dtype=object), ["train", None, " calib", "test"]):
+        graph = fedcover.from_scipy(matrix(), np.ones((4, 2)), [0, -1, 0, 1], split=roles)
+        assert graph.split.tolist() == [0, -1, 2, 3]
+
+
+def test_clients_that_are_floats_are_integers() -> None:
+    graph = fedcover.from_scipy(matrix(), np.ones((4, 2)), [0, 1, 0, 1], client=np.array([2.0] * 4))
+    assert graph.client_names == ["2"]
 
 
 def test_a_pyg_graph_may_have_unknown_labels() -> None:

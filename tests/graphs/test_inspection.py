@@ -201,10 +201,13 @@ def test_the_least_number_is_the_least(alpha, counts):
 def test_test_nodes_elsewhere_than_calibration_nodes_are_told(make_graph):
     found = promised([20, 20], [0.1], make_graph, test=[39, 1])
     assert found.test_distance == pytest.approx(39 / 40 - 21 / 42)
-    assert "--quantiles mixture" in " ".join(found.sentences())
+    said = " ".join(found.sentences())
+    assert "--quantiles mixture" in said
+    assert "of the test nodes to be covered, were they spread as the calibration nodes" in said
     alike = promised([20, 20], [0.1], make_graph)
     assert alike.test_distance == 0
     assert "mixture" not in " ".join(alike.sentences())
+    assert "of the test nodes to be covered." in " ".join(alike.sentences())
 
 
 def test_classes_and_groups_that_are_too_small_for_themselves_are_named(make_graph):
@@ -252,3 +255,21 @@ def test_empty_values_are_counted_by_column(tmp_path):
     found = inspect(graph, divided(graph, [0] * 4, ("all",)), None)
     assert found.graph.missing == {"age": 2, "ward": 1}
     assert any(text.startswith("3 empty values in age, ward: ") for text in found.sentences())
+
+
+def test_cut_edges_are_said_not_to_touch_the_promise(town):
+    halves = inspect(town, divided(town, [0, 0, 0, 1, 1, 1, 0], ("north", "south")), None)
+    said = " ".join(halves.sentences())
+    assert "1 cut edge, 20.0% of all: no client sees them" in said
+    assert "the promise does not rest on them" in said
+    whole = inspect(town, divided(town, [0] * 7, ("all",)), None)
+    assert "cut edge" not in " ".join(whole.sentences())
+
+
+def test_clients_that_the_graph_names_in_vain_are_told(random_graph, make_graph):
+    own = make_graph(40, client=np.arange(40) % 3, client_names=["a", "b", "c"])
+    said = inspect(own, partition(own, 2), None).sentences()
+    assert any(text.startswith("The graph names clients of its own, 3, which") for text in said)
+    for graph, parts in ((own, partition(own, None, "given")), (random_graph, None)):
+        found = inspect(graph, parts or partition(graph, 2), None)
+        assert "clients of its own" not in " ".join(found.sentences())

@@ -100,6 +100,14 @@ BAD = {
         {"attr_data": np.array([Bomb()] * 3, dtype=object)},
         "attr_data is stored",
     ),
+    "adjacency with NaN": (
+        {"adj_data": np.array([1, np.nan, 1])},
+        "array adj_data has NaN, but 0 is no edge and any other number one.",
+    ),
+    "label below none": (
+        {"labels": np.array([0, -100, 1, 0]), "class_names": None},
+        "array labels has -100; they go from 0 on, and -1 is none.",
+    ),
     "labels of floats": ({"labels": np.ones(4)}, "array labels has the wrong type float64."),
     "labels too few": ({"labels": np.array([0, 1])}, "array labels has 2 entries, but the graph"),
     "labels in a matrix": ({"labels": np.eye(4, dtype=int)}, "array labels has 2 dimensions"),
@@ -274,3 +282,12 @@ def test_features_are_not_more_than_the_file_can_speak_for(tmp_path):
         f"{path}: array attr_shape says that there are 1,048,577 features, more than the 1,048,576 "
         f"that a file of {path.stat().st_size:,} bytes may have."
     )
+
+
+def test_measured_values_are_no_classes(tmp_path):
+    n = 101
+    arrays = {"adj_data": [], "adj_indices": np.array([], int), "adj_indptr": np.zeros(n + 1, int)}
+    arrays |= {"adj_shape": [n, n], "attr_data": None, "attr_matrix": np.ones((n, 1))}
+    path = save(tmp_path, labels=np.arange(n), class_names=None, **arrays)
+    with pytest.raises(DataError, match="labels has 101 different values for 101 nodes, too many"):
+        read_npz(path)

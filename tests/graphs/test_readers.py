@@ -64,6 +64,11 @@ def test_client_and_split_columns(tmp_path):
     assert graph.edge_index.tolist() == [[0, 3], [3, 0]]
 
 
+def test_the_index_of_pandas_is_one_of_the_other_columns_of_edges(tmp_path):
+    graph = read_folder(folder(tmp_path, NODES, ",source,target\n0,u,v\n1,v,w\n"))
+    assert graph.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+
+
 def test_parquet_types(tmp_path):
     nodes = {"id": [7, 8, 9], "a": [True, False, True], "b": [1, 2, 3]}
     graph = read_folder(parquet(tmp_path, nodes, {"source": ["7"], "target": ["9"]}))
@@ -133,7 +138,10 @@ def test_sparse_features_stay_sparse(tmp_path):
 
 names = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6
-).filter(lambda name: name == name.strip())  # blanks around a name do not count
+).filter(
+    # Blanks around a name do not count, NaN is none, and pandas' 1.0 is 1.
+    lambda name: name == name.strip() and name.lower() != "nan" and name[-2:] not in (".0", ",0")
+)
 
 
 @st.composite
@@ -197,6 +205,18 @@ BAD_CSV = {
         (NODES.replace("a,b", "a,"), EDGES),
         "nodes.csv, line 1: has no name for column 4.",
     ),
+    "line for Excel": (
+        ("sep=;\nid;label;a\nu;x;5\nv;y;6\n", EDGES),
+        "nodes.csv, line 1: is a line for Excel alone; take it out, the columns' names come first.",
+    ),
+    "index of pandas": (
+        (",id,label,a\n0,u,x,5\n1,v,y,6\n", EDGES),
+        "nodes.csv, line 1: has no name for column 1; if it is the index of pandas, write the",
+    ),
+    "index of pandas, read and written again": (
+        (NODES.replace("a,b", "a,Unnamed: 0"), EDGES),
+        "nodes.csv, line 1: calls column 4 'Unnamed: 0'; if it is the index of pandas, write the",
+    ),
     "id twice": (
         (NODES.replace("w,x", "u,x"), EDGES),
         "nodes.csv, line 4, column 'id': the id 'u' has been used before.",
@@ -214,6 +234,21 @@ BAD_CSV = {
     "one label": (
         (NODES.replace("v,y", "v,x"), EDGES),
         "nodes.csv, column 'label': has the same value, 'x', for every node.",
+    ),
+    "label of R where there is none": (
+        (NODES.replace("v,y", "v,NA"), EDGES),
+        "nodes.csv, line 3, column 'label': 'NA' may be a label or none; leave it empty where",
+    ),
+    "label of numbers": (
+        ("id,label,a\n" + "".join(f"{i},{i / 7},{i}\n" for i in range(101)), "source,target\n"),
+        "nodes.csv, column 'label': has 101 different values for 101 nodes, too many for classes.",
+    ),
+    "numbers among many times the same word": (
+        (
+            "id,label,a\n" + "".join(f"{i},{i % 2},{i if i < 20 else '?'}\n" for i in range(60)),
+            "source,target\n",
+        ),
+        "nodes.csv, line 22, column 'a': '?' is not a number.",
     ),
     "word as feature": (
         (NODES.replace("-1", "high"), EDGES),
@@ -320,10 +355,18 @@ BAD_PARQUET = {
         ({"label": None}, None),
         "nodes.parquet has no column 'label' (nor class, y, target_label); it has id, a.",
     ),
+    "index of pandas": (
+        ({"__index_level_0__": [2, 0, 1]}, None),
+        "nodes.parquet calls column 4 '__index_level_0__'; if it is the index of pandas, write",
+    ),
     "label of floats": (({"label": [0.5, 1.0, 2.0]}, None), "column 'label': has the type Float64"),
     "feature of text": (
-        ({"a": ["1", "2", "3"]}, None),
+        ({"a": ["k", "l", "m"]}, None),
         "nodes.parquet, column 'a': has 3 different words for 3 nodes, so that it looks like an id",
+    ),
+    "feature of numbers as text": (
+        ({"a": ["1", "2", "3.5"]}, None),
+        "nodes.parquet, column 'a': holds numbers as text; store them as numbers.",
     ),
     "feature of dates": (
         ({"a": [date(2026, 1, day) for day in (1, 2, 3)]}, None),
@@ -376,6 +419,57 @@ def test_blanks_around_names_do_not_count_and_blanks_alone_are_no_label(tmp_path
     assert graph.group_names == ["k", "l"]
     assert graph.node_ids == ["u", "v", "w", "x"]
     assert graph.edge_index.tolist() == [[0, 1, 1, 3], [1, 0, 3, 1]]
+
+
+def test_integers_that_became_floats_are_integers(tmp_path):
+    """Pandas writes a column of integers as floats where one is missing."""
+    nodes = "id,label,client,a\n1.0,10.0,3.0,5\n2.0,,4.0,6\n3.0,9.0,4.0,7\n"
+    graph = read_folder(folder(tmp_path, nodes, "source,target\n1,2.0\n2,3.0\n"))
+    assert graph.node_ids == ["1", "2", "3"]
+    assert graph.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert (graph.y.tolist(), graph.label_names) == ([1, -1, 0], ["9", "10"])
+    assert graph.client_names == ["3", "4"]
+    other = tmp_path / "parquet"
+    other.mkdir()
+    table = {"id": [1.0, 2.0, 3.0], "label": [10.0, float("nan"), 9.0], "client": [3.0, 4.0, 4.0]}
+    same = read_folder(parquet(other, table, {"source": [1, 2], "target": [2.0, 3.0]}))
+    assert same.node_ids == graph.node_ids
+    assert same.y.tolist() == graph.y.tolist()
+    assert same.client_names == graph.client_names
+    assert same.edge_index.tolist() == graph.edge_index.tolist()
+
+
+def test_a_column_with_other_names_keeps_its_zeros(tmp_path):
+    graph = read_folder(folder(tmp_path, "id,label,a\nu,1.0,5\nv,1.5,6\nw,1.0,7\n"))
+    assert graph.label_names == ["1.0", "1.5"]
+
+
+def test_a_float_beyond_what_tells_integers_apart_is_no_id(tmp_path):
+    big = float(2**53)
+    said = refusal(parquet(tmp_path, {"id": [big, big + 2, big + 4]}))
+    assert "column 'id': has the type Float64, not text or integers" in said
+
+
+def test_a_client_that_is_nan_is_none(tmp_path):
+    nodes = "id,label,client,a\nu,x,n,5\nv,y,NaN,6\nw,x,n,7\n"
+    assert "line 3, column 'client': is empty" in refusal(folder(tmp_path, nodes))
+
+
+def test_a_word_that_is_nan_is_missing(tmp_path):
+    nodes = "id,label,w,b\nu,x,p,true\nv,y,NaN,nan\nw,x,p,false\n"
+    said = refusal(folder(tmp_path, nodes))
+    assert "line 3, column 'w': is empty; fill it in" in said
+    graph = read_folder(tmp_path, missing="impute")
+    assert graph.feature_names == ["w=p", "b"]
+    assert graph.x[:, 0].tolist() == [1, 0, 1]
+    assert graph.missing.tolist() == [[1], [1]]
+
+
+def test_a_hundred_labels_or_two_nodes_each_are_classes(tmp_path):
+    for nodes, labels in ((100, 100), (300, 150)):
+        rows = "".join(f"{i},{i % labels},{i}\n" for i in range(nodes))
+        graph = read_folder(folder(tmp_path, f"id,label,a\n{rows}", "source,target\n"))
+        assert len(graph.label_names) == labels
 
 
 def test_a_label_that_is_nan_is_none(tmp_path):

@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedcover.graphs.inspection import ClientFacts, Inspection
+from fedcover.graphs.facts import ClientFacts
+from fedcover.graphs.inspection import Inspection
+from fedcover.graphs.wording import listed
 
 MOST_ROWS = 30  # clients in the table; --json has them all
 MOST_LABELS = 10  # in a table of their own; likewise
@@ -18,7 +20,8 @@ MOST_LABELS = 10  # in a table of their own; likewise
 def inspection(console: Console, found: Inspection) -> None:
     """Three parts: the graph, its clients, what it means."""
     graph, features = found.graph, found.graph.features
-    counts = ", ".join(f"{name} {count:,}" for name, count in graph.labels.items())
+    counts = listed([f"{name} {count:,}" for name, count in graph.labels.items()])
+    alike = "" if graph.homophily is None else " of the edges join equal labels"
     kept = "sparse" if features.sparse else "dense"
     whole = Table(box=box.SIMPLE_HEAD, show_header=False, title=Text(graph.name))
     whole.title_justify = "left"
@@ -35,12 +38,13 @@ def inspection(console: Console, found: Inspection) -> None:
         ),
         ("labels", f"{len(graph.labels):,}: {counts}"),
         ("unlabelled", f"{graph.unlabelled:,} nodes"),
-        ("homophily", f"{_decimal(graph.homophily)} of the edges join equal labels"),
+        ("homophily", f"{_decimal(graph.homophily)}{alike}"),
     ):
         whole.add_row(name, Text(value))
     console.print(whole)
 
-    of = f"{len(found.clients):,} clients, partition {found.partition}"
+    many = "client" if len(found.clients) == 1 else "clients"
+    of = f"{len(found.clients):,} {many}, partition {found.partition}"
     few = found.clients[:]
     if len(few) > MOST_ROWS:
         few = tuple(sorted(few, key=lambda client: client.nodes)[:MOST_ROWS])

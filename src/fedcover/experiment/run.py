@@ -149,7 +149,12 @@ def run(
                 predictors.append(keeper.predictor(recipe, outcome, evaluation, card))
         report(f"calibrate {name}", config.seeds, config.seeds)
         clock.stop(f"calibrate {name}")
-    notes = [*_unlabelled(graph), *_unscaled(graph, asked, config), *book.sentences()]
+    notes = [
+        *_unlabelled(graph),
+        *_unnamed(graph, config),
+        *_unscaled(graph, asked, config),
+        *book.sentences(),
+    ]
     info = {
         "fedcover": __version__,
         "graph": {
@@ -217,6 +222,16 @@ def _unlabelled(graph: Data) -> list[str]:
     return [
         f"{count} of {graph.num_nodes} {have} no label: neighbours to others, but neither trained "
         "on, nor calibrated with, nor tested."
+    ]
+
+
+def _unnamed(graph: Data, config: Config) -> list[str]:
+    """Whether the graph knows its clients and others were made."""
+    if "client" not in graph or config.partition == "given":
+        return []
+    return [
+        f"the graph names clients of its own, {len(graph.client_names)}, which are not used: "
+        "--partition given, in Python Config(partition='given'), takes them."
     ]
 
 

@@ -1,6 +1,6 @@
 """A graph made in Python, checked once, so that no later step has to (METIS would crash)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,13 @@ def check_graph(graph: Data, *, labelled: bool = True) -> Data:
     if labelled and len(known) == 0:
         raise DataError("y has no label, only -1, which stands for none; there must be at least 2.")
     if labelled and known.min() == known.max():
+        every = "every node" if len(known) == n else "every node that has one (-1 is none)"
         raise DataError(
-            f"y has the same label, {known[0]}, for every node; there must be at least 2."
+            f"y has the same label, {label_names[known[0]]}, for {every}; there must be at least 2."
         )
     node_ids = _get(graph, "node_ids")
+    if isinstance(node_ids, torch.Tensor):
+        node_ids = node_ids.cpu().numpy()
     if node_ids is not None and len(node_ids) != n:
         raise DataError(f"node_ids has {len(node_ids)} entries; the graph has {n} nodes.")
     if node_ids is not None:
@@ -143,6 +146,10 @@ def _numbered(
     """Labels or clients (n,), numbered from 0, and their names: by default, the numbers."""
     values = _integers(graph, key, (n,))
     names: Sequence[str] | None = _get(graph, names_key)
+    if isinstance(names, str | Mapping):
+        raise DataError(
+            f"{names_key} is a {type(names).__name__}; it must be a list, in the numbers' order."
+        )
     if names is not None:
         _refuse_repeated(names_key, names)
     # Without names, n nodes show at most n of them; a larger number is an id, not a count.
@@ -185,6 +192,7 @@ def _is_plain(graph: Data, x: torch.Tensor) -> bool:
     integers = [graph[key] for key in ("edge_index", "y", "client", "group") if key in graph]
     return (
         not kept.requires_grad
+        and not isinstance(graph.node_ids, torch.Tensor)
         and all(tensor.device.type == "cpu" for tensor in (kept, *integers))
         and (kept.dtype, kept.layout) == (torch.float32, x.layout)
         and all(tensor.dtype == torch.int64 for tensor in integers)

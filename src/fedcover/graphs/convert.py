@@ -1,4 +1,4 @@
-"""Graphs that other libraries hold: networkx objects and scipy matrices.
+"""Graphs that are scipy matrices; for those of networkx see :mod:`fedcover.graphs.attributes`.
 
 A PyG ``Data`` needs no conversion; :func:`fedcover.graphs.check_graph` takes it as it is.
 """
@@ -6,7 +6,7 @@ A PyG ``Data`` needs no conversion; :func:`fedcover.graphs.check_graph` takes it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,88 +15,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch_geometric.data import Data
 
-from fedcover.errors import DataError, UsageError
+from fedcover.errors import DataError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.check import check_graph
-from fedcover.graphs.labels import NO_LABEL, encode, repeated
-from fedcover.graphs.readers import ENDS, NODE_COLUMNS, graph_of
-from fedcover.graphs.schema import Schema
-from fedcover.graphs.splits import Role, check_roles
-from fedcover.graphs.tables import FrameTable
+from fedcover.graphs.labels import NO_LABEL, encode, is_none, repeated, too_many
+from fedcover.graphs.numerals import as_integers
+from fedcover.graphs.splits import NO_ROLE, Role, check_roles
 from fedcover.graphs.wording import shown
 
-if TYPE_CHECKING:
-    import networkx
-
 Strings = Sequence[str] | NDArray[Any]
-
-
-def from_networkx(
-    graph: networkx.Graph,
-    *,
-    label: str = "label",
-    features: Sequence[str] | None = None,
-    client: str | None = None,
-    split: str | None = None,
-    missing: str = "refuse",
-    schema: Schema | None = None,
-    name: str | None = None,
-) -> Data:
-    """A networkx graph whose nodes carry attributes, read as a folder of tables would be.
-
-    ``label``, ``client`` and ``split`` name attributes of nodes. ``features`` names those that
-    become features (None: all others, in the order they are first met). Numbers and booleans stay
-    numbers, text becomes categories; an attribute that a node lacks is a missing value, and a node
-    without the label is kept without one. Directions, parallel edges and self-loops do not matter.
-    """
-    try:
-        import networkx
-    except ImportError as error:
-        raise UsageError(
-            "from_networkx needs the package networkx: pip install networkx."
-        ) from error
-    if not isinstance(graph, networkx.Graph):
-        raise UsageError(f"graph is a {type(graph).__name__}; it must be a networkx graph.")
-    nodes = list(graph.nodes)
-    ids = [str(node) for node in nodes]
-    attributes = [graph.nodes[node] for node in nodes]
-    special = {"label": label, "client": client, "split": split}
-    if features is None:
-        met = dict.fromkeys(key for found in attributes for key in found)
-        features = [key for key in met if key not in special.values()]
-    columns: dict[str, pl.Series] = {"id": pl.Series(ids, dtype=pl.String)}
-    for meaning, attribute in special.items():
-        if attribute is not None and (meaning != "label" or _occurs(attributes, attribute)):
-            columns[meaning] = _column([found.get(attribute) for found in attributes])
-    if "label" not in columns and schema is None:
-        raise DataError(
-            f"No node of the graph has the attribute {shown(label)}, which is its label."
-        )
-    for key in features:
-        attribute = str(key)
-        if attribute in NODE_COLUMNS:
-            raise UsageError(
-                f"features has {shown(attribute)}, but {', '.join(NODE_COLUMNS)} are no features; "
-                "name it as client or split if it is that, or rename the attribute."
-            )
-        if attribute in columns:
-            raise UsageError(
-                f"features has {shown(attribute)} twice; name each attribute differently."
-            )
-        columns[attribute] = _column([found.get(key) for found in attributes])
-    source = "The networkx graph"
-    pairs = list(graph.edges())
-    edges = {
-        end: pl.Series([str(pair[side]) for pair in pairs], dtype=pl.String)
-        for side, end in enumerate(ENDS)
-    }
-    return graph_of(
-        FrameTable(source, pl.DataFrame(columns), lambda row: f"node {shown(ids[row])}"),
-        FrameTable(source, pl.DataFrame(edges), lambda row: f"edge {row + 1}"),
-        name=name or str(graph.name or "graph"),
-        schema=schema,
-        missing=missing,
-    )
 
 
 def from_scipy(
@@ -122,6 +49,8 @@ def from_scipy(
     n = matrix.shape[0]
     if matrix.shape[0] != matrix.shape[1]:
         raise DataError(f"adjacency has the shape {matrix.shape}; it must be square.")
+    if np.isnan(matrix.data if sparse.issparse(matrix) else matrix).any():
+        raise DataError("adjacency has NaN; 0 is no edge, any other number is one.")
     features = _matrix("x", x)
     labels, names = _labels(_vector(y), label_names)
     for what, values in (("x", features.shape), ("y", labels.shape)):
@@ -141,23 +70,6 @@ def from_scipy(
             split=None if split is None else _roles(split, n),
         )
     )
-
-
-def _occurs(attributes: Sequence[dict[Any, Any]], name: str) -> bool:
-    return any(name in found for found in attributes)
-
-
-def _column(values: list[Any]) -> pl.Series:
-    """Python values as a column: numbers, booleans or text, with None where there is none."""
-    values = [value.item() if isinstance(value, np.generic) else value for value in values]
-    kinds = {type(value) for value in values if value is not None}
-    if kinds <= {bool}:
-        return pl.Series(values, dtype=pl.Boolean)
-    if kinds <= {int} and all(value is None or abs(value) < 2**63 for value in values):
-        return pl.Series(values, dtype=pl.Int64)
-    if kinds <= {int, float, bool}:
-        return pl.Series([None if v is None else float(v) for v in values], dtype=pl.Float64)
-    return pl.Series([None if _is_none(v) else str(v) for v in values], dtype=pl.String)
 
 
 def _matrix(what: str, value: Any) -> sparse.csr_array | NDArray[Any]:
@@ -187,13 +99,6 @@ def _vector(values: Any) -> NDArray[Any]:
     return array
 
 
-def _is_none(value: Any) -> bool:
-    """Whether a value says that there is none: None, NaN, or what pandas has for these."""
-    if isinstance(value, float | np.floating):
-        return bool(np.isnan(value))
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
-
-
 def _whole(value: Any) -> bool:
     if isinstance(value, float | np.floating):
         return float(value).is_integer()
@@ -207,17 +112,21 @@ def _labels(
     if y.ndim != 1:
         raise DataError(f"y has the shape {y.shape}; it must be (nodes,).")
     if y.dtype.kind in "fO":
-        values = [None if _is_none(value) else value for value in y.tolist()]
+        values = [None if is_none(value) else value for value in y.tolist()]
         if all(value is None or (_whole(value) and abs(value) < 2**63) for value in values):
             y = np.array([NO_LABEL if v is None else int(v) for v in values], dtype=np.int64)
     if y.dtype.kind in "iu":
         if names is not None:
             return y.astype(np.int64), names
+        if (y < NO_LABEL).any():
+            raise DataError(
+                f"y has {y[y < NO_LABEL][0]}; labels are numbers from 0 on, and -1 is none."
+            )
         known = y >= 0
         codes, found = encode(y[known])
     else:
         spelt = pl.Series(
-            [None if _is_none(value) else str(value).strip() for value in y.tolist()],
+            [None if is_none(value) else str(value).strip() for value in y.tolist()],
             dtype=pl.String,
         )
         known = (spelt.is_not_null() & (spelt != "").fill_null(False)).to_numpy()
@@ -229,19 +138,24 @@ def _labels(
         if names is not None and (twice := repeated(names)) is not None:
             raise DataError(f"label_names has {shown(twice)} twice; every label needs its own.")
         codes, found = encode(wanted, names)
+    if names is None and too_many(len(found), int(known.sum())):
+        raise DataError(
+            f"y has {len(found):,} different values for {int(known.sum()):,} nodes, too many for "
+            "classes."
+        )
     result = np.full(len(y), NO_LABEL, dtype=np.int64)
     result[known] = codes
     return result, found
 
 
 def _texts(what: str, values: Any, n: int) -> list[str]:
-    found = _vector(values).tolist()
+    found = np.atleast_1d(_vector(values)).tolist()
     if len(found) != n:
         raise DataError(f"{what} has {len(found)} entries; the graph has {n} nodes.")
     for position, value in enumerate(found):
-        if _is_none(value) or str(value).strip() == "":
+        if is_none(value) or str(value).strip() == "":
             raise DataError(f"{what} has no value at position {position}; every node needs one.")
-    return [str(value).strip() for value in found]
+    return as_integers(pl.Series([str(value).strip() for value in found])).to_list()
 
 
 def _roles(split: Any, n: int) -> NDArray[np.int8]:
@@ -252,9 +166,10 @@ def _roles(split: Any, n: int) -> NDArray[np.int8]:
     if values.dtype.kind in "iu":
         check_roles(values)
         return values.astype(np.int8)
-    numbers = {role.name.lower(): int(role) for role in Role} | {"": -1, "None": -1}
-    for value in values.tolist():
-        if str(value) not in numbers:
+    numbers = {role.name.lower(): int(role) for role in Role} | {"": NO_ROLE, "None": NO_ROLE}
+    words = ["" if is_none(value) else str(value).strip() for value in _vector(split).tolist()]
+    for word in words:
+        if word not in numbers:
             known = ", ".join(role.name.lower() for role in Role)
-            raise DataError(f"split has {shown(value)}; it must be one of {known}.")
-    return np.array([numbers[str(value)] for value in values.tolist()], dtype=np.int8)
+            raise DataError(f"split has {shown(word)}; it must be one of {known}.")
+    return np.array([numbers[word] for word in words], dtype=np.int8)

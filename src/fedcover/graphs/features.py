@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fedcover.errors import UsageError
-from fedcover.graphs.numerals import first_separated, stripped
+from fedcover.graphs.numerals import NANS, first_separated, stripped
 from fedcover.graphs.schema import Column, Kind, Schema
 from fedcover.graphs.tables import Table
 from fedcover.graphs.wording import listed, shown
 
 MAX_CATEGORIES = 100
 """A column of more different words looks like an identifier."""
+
+KINDS_PER_WORD = 10
+"""A column with more different values for each different word holds numbers, with words among."""
 
 Missing: TypeAlias = Literal["refuse", "impute"]
 """What happens to features that are empty or NaN."""
@@ -93,18 +96,24 @@ def _is_wordy(table: Table, name: str) -> bool:
         return False
     if _are_booleans(values):
         return False
-    text = stripped(values).drop_nulls()
     if not table.is_csv:
         return True  # types mean something here
-    words = text.cast(pl.Float32, strict=False).null_count()
-    return 2 * words >= len(text) > 0
+    text = _words(values).drop_nulls()
+    words, kinds = text.filter(text.cast(pl.Float32, strict=False).is_null()), text.n_unique()
+    # One "unknown" for most nodes, and many different numbers, makes no words of these.
+    return 2 * len(words) >= len(text) > 0 and KINDS_PER_WORD * words.n_unique() >= kinds
+
+
+def _words(values: pl.Series) -> pl.Series:
+    """Words without blanks around them; where there is none, or NaN, null."""
+    return stripped(values).replace(list(NANS), [None] * len(NANS))
 
 
 def _are_booleans(values: pl.Series) -> bool:
     """Whether all words of a column of words are true and false."""
     if values.dtype not in _WORDS:
         return False
-    words = stripped(values).drop_nulls().unique().str.to_lowercase()
+    words = _words(values).drop_nulls().unique().str.to_lowercase()
     return bool(words.is_in(list(_BOOLEANS)).all())
 
 
@@ -150,7 +159,7 @@ def _parsed(table: Table, name: str) -> pl.Series:
     booleans = text.str.to_lowercase().replace_strict(
         _BOOLEANS, default=None, return_dtype=pl.Float32
     )
-    if booleans.null_count() > text.null_count():
+    if booleans.null_count() > _words(text).null_count():
         row = int(wrong.arg_max() or 0)
         table.refuse(f"{shown(text[row])} is not a number", row=row, column=name)
     return booleans
@@ -176,7 +185,7 @@ def _categories(
         if values.dtype != pl.Null:
             table.refuse(f"has the type {listed([str(values.dtype)])}, not text", column=name)
         values = values.cast(pl.String)
-    text = stripped(values)
+    text = _words(values)
     if missing == "refuse":
         table.refuse_where(text.is_null(), name, f"is empty{_HINT}")
     if agreed is None:
@@ -184,6 +193,8 @@ def _categories(
         kinds = tuple(sorted(text.drop_nulls().unique().to_list()))
         count = len(text) - text.null_count()
         if len(kinds) > MAX_CATEGORIES or (len(kinds) == count and count > 1):
+            if text.cast(pl.Float32, strict=False).null_count() == text.null_count():
+                table.refuse("holds numbers as text; store them as numbers", column=name)
             table.refuse(
                 f"has {len(kinds)} different words for {count} nodes, so that it looks like an "
                 f"identifier; leave it out, or keep at most {MAX_CATEGORIES} that repeat",

@@ -13,6 +13,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 }
 """The names that a column may have, by what it means."""
 
+_INDEX = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")
+
 
 def meanings(
     header: Sequence[str], wanted: Collection[str], features: Collection[str] = ()
@@ -28,6 +30,15 @@ def meanings(
     known = {_folded(name): meaning for meaning in wanted for name in names_of(meaning)}
     plain = [name.strip() for name in header]
     return [name if name in features else known.get(_folded(name), name) for name in plain]
+
+
+def is_index(name: str) -> bool:
+    """Whether a name is one that pandas gives to the rows' numbers when it writes them out.
+
+    >>> is_index("Unnamed: 0"), is_index("__index_level_0__"), is_index("index")
+    (True, True, False)
+    """
+    return _INDEX.fullmatch(name) is not None
 
 
 def names_of(meaning: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -9,6 +10,9 @@ from numpy.typing import NDArray
 
 NO_LABEL = -1
 """The number of a label that is not known."""
+
+MOST_LABELS = 100
+"""So many different labels are classes, however few nodes there are."""
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _TURNED = str.maketrans("0123456789", "9876543210")  # of negative ones, the larger digit is less
@@ -33,6 +37,22 @@ def encode(
     if all(_INTEGER.fullmatch(name) for name in names):
         names.sort(key=_size)
     return _codes(text, names), names
+
+
+def is_none(value: Any) -> bool:
+    """Whether a value says that there is none: None, NaN, or what pandas has for these."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def too_many(labels: int, nodes: int) -> bool:
+    """Whether labels are no classes: most of them stand at one node alone, as measured values do.
+
+    >>> too_many(200, 300), too_many(200, 400), too_many(3, 3)
+    (True, False, False)
+    """
+    return labels > max(MOST_LABELS, nodes / 2)
 
 
 def _size(integer: str) -> tuple[bool, int, str]:

@@ -24,7 +24,7 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.compressed import allowed, refuse_expansion
-from fedcover.graphs.labels import NO_LABEL, encode, repeated
+from fedcover.graphs.labels import NO_LABEL, encode, repeated, too_many
 from fedcover.graphs.regular import check_regular
 from fedcover.graphs.wording import shown
 
@@ -85,6 +85,8 @@ class _Reader:
         n = adjacency.shape[0]
         if adjacency.shape[0] != adjacency.shape[1]:
             self.refuse("adj_shape", f"is {adjacency.shape}, but an adjacency matrix is square")
+        if np.isnan(adjacency.data).any():
+            self.refuse("adj_data", "has NaN, but 0 is no edge and any other number one")
         if n == 0:
             self.refuse("adj_shape", "says that the graph has no nodes")
         if x.shape[0] != n:
@@ -148,7 +150,16 @@ class _Reader:
         known = labels != ("" if labels.dtype.kind == "U" else NO_LABEL)
         y = np.full(len(labels), NO_LABEL, dtype=np.int64)
         if names is None or labels.dtype.kind not in "iu":
+            if labels.dtype.kind == "i" and (labels < NO_LABEL).any():
+                below = labels[labels < NO_LABEL][0]
+                self.refuse("labels", f"has {below}; they go from 0 on, and -1 is none")
             y[known], found = encode(labels[known])
+            if too_many(len(found), int(known.sum())):
+                self.refuse(
+                    "labels",
+                    f"has {len(found):,} different values for {int(known.sum()):,} nodes, too many "
+                    "for classes",
+                )
             return y, found
         wrong = np.flatnonzero(known & ((labels < 0) | (labels >= len(names))))
         if len(wrong):

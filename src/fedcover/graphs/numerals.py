@@ -8,9 +8,15 @@ from fedcover.graphs.wording import shown
 
 _COMMA = r"^[-+]?(\d+,\d*|,\d+)([eE][-+]?\d+)?$"
 _POINT = r"^[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d+)?$"
+_WHOLE = r"^-?\d+[.,]0$"
+_LARGEST = 2**53  # beyond, a float stands for several integers
 _SHORT = r"^[-+]?\d{1,3}$"
 _THOUSAND = r"^[-+]?[1-9]\d{0,2}[.,]\d{3}$"
 _SEPARATED = r"^[-+]?(\d{1,3}([.,'\s]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)\s*%?$"
+
+
+NANS = ("nan", "NaN", "NAN")
+"""What tables spell where there is no value."""
 
 
 class AmbiguousNumberError(ValueError):
@@ -25,6 +31,24 @@ def stripped(values: pl.Series) -> pl.Series:
     """Words without blanks around them, empty ones as null."""
     text = values.cast(pl.String).str.strip_chars()
     return text.replace([""], [None])
+
+
+def as_integers(values: pl.Series) -> pl.Series:
+    """Names without the ".0" that pandas gives to integers, if each has it, where one is missing.
+
+    >>> as_integers(pl.Series(["7.0", None, "8.0"])).to_list()
+    ['7', None, '8']
+    >>> as_integers(pl.Series([7.0, float("nan")])).to_list(), as_integers(pl.Series([7.5])).dtype
+    ([7, None], Float64)
+    """
+    if values.dtype.is_float():
+        known = values.fill_nan(None)
+        whole = ((known.floor() == known) & (known.abs() < _LARGEST)).all()
+        return known.cast(pl.Int64) if whole else values
+    if values.dtype != pl.String or not _like(values.drop_nulls().head(1), _WHOLE).all():
+        return values
+    whole = values.str.contains(_WHOLE).all()
+    return values.str.head(-2) if whole else values
 
 
 def with_points(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:

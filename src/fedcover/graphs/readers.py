@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.features import MAX_CATEGORIES, Features, read_features
-from fedcover.graphs.labels import NO_LABEL, encode
+from fedcover.graphs.labels import NO_LABEL, encode, too_many
 from fedcover.graphs.schema import Column, Schema
 from fedcover.graphs.splits import NO_ROLE, Role
 from fedcover.graphs.tables import Table, find_table
@@ -30,6 +30,9 @@ NODE_COLUMNS = ("id", "label", "client", "split")
 
 ENDS = ("source", "target")
 """The columns of ``edges`` that are used."""
+
+UNCLEAR_LABELS = ("NA", "N/A", "#N/A", "<NA>", "NULL")
+"""What other programs write where there is none, and what could be a label all the same."""
 
 PER_GROUP = 20
 """A column with fewer nodes a value, and many values, is no column of groups."""
@@ -176,6 +179,12 @@ def _labelled(
         if known.n_unique() == 1:
             every = "every node" if len(known) == len(labels) else "every node that has one"
             nodes.refuse(f"has the same value, {shown(known[0])}, for {every}", column="label")
+        if too_many(known.n_unique(), len(known)):
+            nodes.refuse(
+                f"has {known.n_unique():,} different values for {len(known):,} nodes, too many "
+                "for classes",
+                column="label",
+            )
         y, names = encode(known)
         columns = features.columns
     all_labels = np.full(len(labels), NO_LABEL, dtype=np.int64)
@@ -184,11 +193,20 @@ def _labelled(
 
 
 def _labels(nodes: Table) -> pl.Series:
-    """The labels as text, null where there is none, as which NaN counts, too."""
+    """The labels as text, null where there is none."""
     if "label" not in nodes.frame.columns:
         return pl.Series([None] * len(nodes.frame), dtype=pl.String)
     labels = nodes.text("label", empty=True)
-    return labels.set((labels.str.to_lowercase() == "nan").fill_null(False), None)
+    unclear = labels.is_in(UNCLEAR_LABELS).fill_null(False)
+    if nodes.is_csv and unclear.any():
+        row = int(unclear.arg_max() or 0)
+        nodes.refuse(
+            f"{shown(labels[row])} may be a label or none; leave it empty where it is not known, "
+            "or spell the label otherwise",
+            row=row,
+            column="label",
+        )
+    return labels
 
 
 def _feature_columns(nodes: Table, group: str | None = None) -> list[str]:

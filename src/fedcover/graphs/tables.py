@@ -6,7 +6,7 @@ between the columns of a CSV, and decimal commas in its numbers then.
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn, TextIO
@@ -15,8 +15,8 @@ import polars as pl
 
 from fedcover.errors import DataError
 from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
-from fedcover.graphs.headers import meanings, names_of
-from fedcover.graphs.numerals import AmbiguousNumberError, with_points
+from fedcover.graphs.headers import is_index, meanings, names_of
+from fedcover.graphs.numerals import NANS, AmbiguousNumberError, as_integers, with_points
 from fedcover.graphs.parquet import check_parquet
 from fedcover.graphs.regular import check_regular
 from fedcover.graphs.wording import listed, shown
@@ -28,6 +28,7 @@ PROBED_ROWS = 1_000
 """Rows from which it is guessed which columns of a CSV hold words; a wrong guess costs time."""
 
 _NAME_TYPES = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
+_IDS = ("id", "source", "target")
 _CELL = 4  # bytes of a value in memory
 # Polars reports a file that it did not foresee by a panic, which is no Exception.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
@@ -69,6 +70,8 @@ class Table:
         self._raw = header
         columns = meanings(header, wanted, features)
         self.spelt = self._spelling(header, columns, wanted)
+        if others:
+            self._refuse_index(columns, features)
         for column in needed:
             if column not in self.spelt:
                 self._refuse_separator(header)
@@ -97,21 +100,25 @@ class Table:
     def text(self, column: str, empty: bool = False) -> pl.Series:
         """A column of names: strings or integers, without blanks around them.
 
-        None of them is empty, unless it may be (null).
+        None of them is empty, unless it may be (null); NaN is, but for an id.
         """
         values = self.frame[column]
         if values.dtype == pl.Null and (empty or values.is_empty()):
             return values.cast(pl.String)
+        values = as_integers(values)
         if not (values.dtype.is_integer() or values.dtype in _NAME_TYPES):
             self.refuse(
                 f"has the type {listed([str(values.dtype)])}, not text or integers", column=column
             )
-        text = values.cast(pl.String)
-        values = text if values.dtype.is_integer() else text.str.strip_chars()
-        missing = values.is_null() | (values == "")
+        if not values.dtype.is_integer():
+            values = values.cast(pl.String).str.strip_chars()
+            none = [""] if column in _IDS else ["", *NANS]
+            if (found := values.is_in(none).fill_null(False)).any():
+                values = values.set(found, None)
+            values = as_integers(values)
         if not empty:
-            self.refuse_where(missing, column, "is empty")
-        return values.set(missing.fill_null(True), None) if missing.any() else values
+            self.refuse_where(values.is_null(), column, "is empty")
+        return values.cast(pl.String)
 
     def refuse_where(self, wrong: pl.Series, column: str, what: str) -> None:
         """Refuse the file if a row is wrong, naming the first such."""
@@ -137,9 +144,7 @@ class Table:
         """How the file spells each column; two that are the same are refused."""
         spelt: dict[str, str] = {}
         row = -1 if self.is_csv else None
-        for position, (name, column) in enumerate(zip(header, columns, strict=True)):
-            if column == "":
-                self.refuse(f"has no name for column {position + 1}", row=row)
+        for name, column in zip(header, columns, strict=True):
             if column not in spelt:
                 spelt[column] = name.strip()
             elif column in wanted and spelt[column] != name.strip():
@@ -151,6 +156,16 @@ class Table:
             else:
                 self.refuse("stands twice in the header", row=row, column=name.strip())
         return spelt
+
+    def _refuse_index(self, columns: Sequence[str], features: Collection[str]) -> None:
+        """Refuse numbers of rows, which would pass for a feature."""
+        for position, column in enumerate(columns, 1):
+            if is_index(column) and column not in features:
+                what = f"calls column {position} {shown(column)}"
+                hint = "; if it is the index of pandas, write the table without it (index=False)"
+                if column == "":
+                    what, hint = f"has no name for column {position}", hint if position == 1 else ""
+                self.refuse(what + hint, row=-1 if self.is_csv else None)
 
     def _schema(self) -> list[str]:
         """The columns of a Parquet file, once its size in memory is known to be bounded."""
@@ -263,6 +278,10 @@ class Table:
             self.refuse("is not a readable CSV file in UTF-8")
         if lines and lines[-1].endswith("\r"):  # polars would read on to the next LF
             self.refuse("ends its lines with CR alone; save it with LF or CRLF line ends")
+        if lines and lines[0].lower().startswith("sep="):
+            self.refuse(
+                "is a line for Excel alone; take it out, the columns' names come first", row=-1
+            )
         if not header:
             self.refuse("is empty, but its first line must name the columns")
         return header
@@ -329,32 +348,6 @@ class Table:
             except (StopIteration, csv.Error, UnicodeDecodeError):
                 pass  # polars tells rows apart otherwise than csv does: this far they agree
             return records.line_num + 1
-
-
-class FrameTable(Table):
-    """Columns that are in memory already; an error names the source and what ``place`` calls a row.
-
-    >>> FrameTable("the graph", pl.DataFrame({"id": ["a"]}), lambda row: f"node {row}").frame.height
-    1
-    """
-
-    def __init__(self, source: str, frame: pl.DataFrame, place: Callable[[int], str]) -> None:
-        self.source, self.frame, self._place = source, frame, place
-        self.is_csv = False
-
-    @property
-    def name(self) -> str:
-        """What errors call it."""
-        return self.source
-
-    def refuse(self, what: str, *, row: int | None = None, column: str | None = None) -> NoReturn:
-        """Raise the error: source, place, what is the matter."""
-        place = self.source
-        if row is not None:
-            place += f", {self._place(row)}"
-        if column is not None:
-            place += f", attribute {shown(column)}"
-        raise DataError(f"{place}: {what}." if place != self.source else f"{place} {what}.")
 
 
 def _called(column: str) -> str:

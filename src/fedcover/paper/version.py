@@ -20,7 +20,7 @@ PACKAGES = (
 )
 LIBRARIES = ("numpy", "opacus", "pymetis", "scikit-learn", "scipy", "torch", "torch_geometric")
 BESIDE = {
-    "graphs": ("inspection.py",),
+    "graphs": ("facts.py", "inspection.py"),
     "experiment": ("__init__.py", "frames.py", "shown.py", "store.py", "summary.py"),
 }
 """Files that only lay results out, or speak of a graph before there are any."""
