@@ -64,6 +64,13 @@ def test_client_and_split_columns(tmp_path):
     assert graph.edge_index.tolist() == [[0, 3], [3, 0]]
 
 
+def test_roles_by_other_names(tmp_path):
+    roles = ("Training", "VAL", "cal", "Test", "validation", "calibration", "testing")
+    nodes = "".join(f"{i},{i % 2},{i},{role}\n" for i, role in enumerate(roles))
+    graph = read_folder(folder(tmp_path, f"id,label,a,split\n{nodes}", "source,target\n0,1\n"))
+    assert graph.split.tolist() == [0, 1, 2, 3, 1, 2, 3]
+
+
 def test_the_index_of_pandas_is_one_of_the_other_columns_of_edges(tmp_path):
     graph = read_folder(folder(tmp_path, NODES, ",source,target\n0,u,v\n1,v,w\n"))
     assert graph.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
@@ -86,6 +93,7 @@ def test_parquet_types(tmp_path):
         (NODES.replace("\n", "\r\n"), EDGES.replace("\n", "\r\n")),
         (NODES.rstrip("\n"), EDGES.rstrip("\n")),
         (NODES.replace("u,x", '"u","x"').replace("0.5", " 0.5"), EDGES.replace("u,", '"u",')),
+        (f"{NODES}\n\n", f"{EDGES}\n,\n\n"),  # empty lines at the end
         (NODES, EDGES + "v,u\nu,v\nw,w\n"),  # repetitions and self-loops do not matter
     ],
 )
@@ -124,8 +132,9 @@ def test_integer_ids_are_found_as_integers_or_as_text(tmp_path):
     assert "row 2, column 'source': is empty" in refusal(parquet(tmp_path, {"id": ids}, empty))
 
 
-def test_no_edges(tmp_path):
-    assert read_folder(folder(tmp_path, edges="source,target\n")).num_edges == 0
+@pytest.mark.parametrize("edges", ["source,target\n", "source,target\n\n"])
+def test_no_edges(tmp_path, edges):
+    assert read_folder(folder(tmp_path, edges=edges)).num_edges == 0
 
 
 def test_sparse_features_stay_sparse(tmp_path):
@@ -194,6 +203,10 @@ BAD_CSV = {
         "nodes.csv has no column 'id' (nor node, node_id); it has Id_, label",
     ),
     "no label": ((NODES.replace("label", "kind"), EDGES), "nodes.csv has no column 'label'"),
+    "empty line": (
+        (NODES, EDGES.replace("v,w", "\nv,w")),
+        "edges.csv, line 3, column 'source': is empty.",
+    ),
     "no source": ((NODES, EDGES.replace("source", "start")), "edges.csv has no column 'source'"),
     "no target": ((NODES, "source\nu\n"), "edges.csv has no column 'target'"),
     "no features": (("id,label\nu,x\nv,y\n", EDGES), "nodes.csv has no feature column"),

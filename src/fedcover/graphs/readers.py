@@ -31,6 +31,16 @@ NODE_COLUMNS = ("id", "label", "client", "split")
 ENDS = ("source", "target")
 """The columns of ``edges`` that are used."""
 
+ROLE_NAMES = {
+    "training": "train",
+    "val": "valid",
+    "validation": "valid",
+    "cal": "calib",
+    "calibration": "calib",
+    "testing": "test",
+}
+"""Other names of roles, in a ``split`` column of any case."""
+
 UNCLEAR_LABELS = ("NA", "N/A", "#N/A", "<NA>", "NULL")
 """What other programs write where there is none, and what could be a label all the same."""
 
@@ -251,7 +261,7 @@ def _split(nodes: Table, y: NDArray[np.int64]) -> NDArray[np.int8]:
     labelled = pl.Series(y != NO_LABEL)
     nodes.refuse_where(words.is_null() & labelled, "split", "is empty")
     known = [role.name.lower() for role in Role]
-    roles = words.cast(pl.Enum(known), strict=False)
+    roles = words.str.to_lowercase().replace(ROLE_NAMES).cast(pl.Enum(known), strict=False)
     unknown = roles.is_null() & words.is_not_null()
     if unknown.any():
         row = int(unknown.arg_max() or 0)

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NoReturn, TextIO
 
+import numpy as np
 import polars as pl
 
 from fedcover.errors import DataError
@@ -245,7 +246,7 @@ class Table:
             source, schema=spelt, separator=self._delimiter, n_rows=rows, glob=False
         )
         frame.columns = list(types)
-        return frame
+        return _without_empty_end(frame)
 
     def _open(self) -> TextIO:
         if self._unpacked is None:
@@ -354,6 +355,14 @@ def _called(column: str) -> str:
     """A column's name, and the others that would do."""
     name, *others = names_of(column)
     return f"{shown(name)} (nor {', '.join(others)})" if others else shown(name)
+
+
+def _without_empty_end(frame: pl.DataFrame) -> pl.DataFrame:
+    """Without the empty lines that many programs leave at the end of a file."""
+    if frame.is_empty() or any(value is not None for value in frame.row(-1)):
+        return frame
+    filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().to_numpy()
+    return frame.head(int(np.flatnonzero(filled).max(initial=-1)) + 1)
 
 
 def _longest(values: pl.Series) -> int:
