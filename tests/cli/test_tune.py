@@ -50,6 +50,14 @@ def test_from_a_graph_to_a_choice_to_a_run(fedcover, tmp_path):
     assert set(pl.read_csv("runs/own-2/results.csv")["score"]) == set(chosen.scores)
 
 
+def test_a_table_with_gens_settings_shows_every_digit(fedcover):
+    gen = ("--methods", "gen", "--prototypes", "2", "--shares", "0.04,0.08", "--seeds", "2")
+    status, out, _ = fedcover("tune", "own", *QUICK, *gen)
+    assert status == 0
+    assert "local epochs   prototypes   share   rungs" in out
+    assert "…" not in out
+
+
 def test_the_same_command_gives_the_same_file(fedcover, tmp_path):
     assert fedcover("tune", "own", *QUICK, "--quiet", "--out", "a/x.toml")[0] == 0
     assert fedcover("tune", "own", *QUICK, "--quiet", "--out", "b/x.toml")[:2] == (0, "")

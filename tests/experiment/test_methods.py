@@ -49,7 +49,11 @@ def test_a_seed_sends_the_same_whatever_other_seeds_are_run(toy, quick):
         screening=2,
     )
     config: Config = quick(gen=gen)
-    setting = Setting(config, InProcess(), plan_of(config, 3, recipe_of("gen")), lambda *_: None)
+    plan = plan_of(config, 3, recipe_of("gen"))
+
+    def prepare(repetitions):
+        setting = Setting(config, InProcess(), plan, lambda *_: None)
+        return METHODS["gen"].prepare(repetitions, setting)
 
     def repetition(seed, **options):
         cut = partition(toy, 3, "random", seed=seed)
@@ -58,8 +62,8 @@ def test_a_seed_sends_the_same_whatever_other_seeds_are_run(toy, quick):
 
     # With three training nodes a client cannot send four prototypes.
     both = [repetition(5, train=0.2), repetition(6, train=0.1)]
-    together = METHODS["gen"].prepare(both, setting)
-    apart = [METHODS["gen"].prepare([one], setting)[0] for one in both]
+    together = prepare(both)
+    apart = [prepare([one])[0] for one in both]
     assert [one.ledger.entries for one in together] == [one.ledger.entries for one in apart]
     spent = [one.ledger.totals()["weights, choice of M and p"]["up"] for one in together]
     assert spent[1] == 2 * spent[0]

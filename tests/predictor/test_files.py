@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from safetensors.numpy import save as pack
 
 import fedcover
 from fedcover.errors import DataError, UsageError
+from fedcover.predictor.card import card_text
 from fedcover.predictor.files import ARRAYS, CARD, JSON, _checksum, _preferred
 from fedcover.predictor.known import fingerprints, hashed, salt_of
 
@@ -198,11 +200,17 @@ def test_the_card_and_the_files_name_no_node(graph, folder):
     card = (where / CARD).read_text()
     assert "Without differential privacy" in " ".join(card.split())
     assert "| lac | exact | 0.1 |" in card
-    assert "1 − α ≤ coverage ≤ 1 − α + K/(N+K)" in " ".join(card.split())
+    assert "at most 1 − α + K/(N+K) where no two scores are equal" in " ".join(card.split())
     everything = b"".join(file.read_bytes() for file in where.iterdir())
     names = [str(node).encode() for node in graph.node_ids if len(str(node)) > 6]
     assert len(names) > 100
     assert not any(name in everything for name in names)
+
+
+def test_a_card_promises_no_upper_end_where_sets_are_filled(folder):
+    predictor = fedcover.load_predictor(folder, "fed")
+    cards = [card_text(replace(predictor, empty_sets=kept)) for kept in (True, False)]
+    assert ["at most" in " ".join(card.split()) for card in cards] == [True, False]
 
 
 def test_fingerprints_change_with_features_and_neighbours_alone(graph):

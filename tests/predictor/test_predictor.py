@@ -155,6 +155,16 @@ def test_a_party_may_ask_about_its_own_nodes_alone(method, graph, folder, unchan
     unchanged(before, found)
 
 
+@pytest.mark.parametrize(("method", "score"), [("fed", "lac"), ("gen", "aps"), ("fed", "slac")])
+def test_the_order_of_nodes_does_not_matter(method, score, graph, folder):
+    predictor = fedcover.load_predictor(folder, method)
+    order = np.random.default_rng(0).permutation(int(graph.num_nodes))
+    shuffled = part(graph, order)
+    found, before = (predictor.predict(one, score=score) for one in (shuffled, graph))
+    assert found.equals(before[order])
+    assert (predictor.probs(shuffled) == predictor.probs(graph)[order]).all()
+
+
 def part(graph, nodes):
     """The graph of some of the nodes."""
     place = np.full(int(graph.num_nodes), -1)

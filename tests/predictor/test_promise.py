@@ -13,7 +13,7 @@ def test_a_group_that_is_too_small_is_told_so():
     scores, client = np.zeros(3, np.float32), np.array([0, 0, 1])
     at = np.array([0, 1, 1, 0])
 
-    def said(kind, member, node, group_of_node):
+    def said(kind, member, node, group_of_node, client=client):
         groups = Groups(kind, ("a", "b"), np.array(member))
         calibration = Calibration.of(scores, client, 2, groups)
         return promises(kinds[node], at[node], group_of_node, calibration, own, "exact")
@@ -33,6 +33,8 @@ def test_a_group_that_is_too_small_is_told_so():
         "yes",
         "no: its client has no calibration node of its group",
     ]
+    alone = said("client", [0, 0, 0], every[1:2], np.array([1]), client=np.zeros(3, np.int64))
+    assert alone == ["no: its client has no calibration node"]
 
 
 def test_a_promise_says_what_it_is_worth():

@@ -8,12 +8,14 @@ import pytest
 
 from fedcover import Config, DataError, UsageError
 from fedcover.experiment.configfile import configured
-from fedcover.experiment.methods import cut
+from fedcover.experiment.methods import Setting, cut
 from fedcover.experiment.recipes import recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess
 from fedcover.graphs.splits import Role
+from fedcover.neighbors.gen import generate
+from fedcover.neighbors.settings import GenSettings
 from fedcover.tuning import search, tune
 from fedcover.tuning.search import shortened
 
@@ -169,6 +171,24 @@ def test_gen_gets_one_m_and_one_p(learnable):
     best = tuned.tried.row(0, named=True)
     assert tuned.config.gen.prototypes == (best["prototypes"],)
     assert tuned.config.gen.shares == (best["share"],)
+
+
+def test_what_candidates_have_in_common_is_generated_once(learnable, monkeypatch):
+    """Prototypes depend on M alone; a candidate's loss is that of a search without sharing."""
+    graph, made = learnable(), []
+    gen = GenSettings(prototypes=(2, 3), shares=(0.05, 0.1), link_rounds=1, vae={"epochs": 1})
+    config = replace(CONFIG, methods=("gen",), rounds=3, gen=gen)
+
+    def counted(federations, settings, *args, **kwargs):
+        made.append(settings.prototypes)
+        return generate(federations, settings, *args, **kwargs)
+
+    monkeypatch.setattr("fedcover.neighbors.gen.generate", counted)
+    shared = tune(graph, config, candidates=5, seeds=1)
+    assert sorted(made) == [(2,), (3,)]
+    monkeypatch.setattr(Setting, "once", lambda _self, _key, make: make())
+    same(shared, tune(graph, config, candidates=5, seeds=1))
+    assert len(made) > 4
 
 
 def test_seeds_are_kept_only_where_all_have_one_split(learnable):

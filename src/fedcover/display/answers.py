@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcover.conformal import Threshold
-from fedcover.display.run import UNBOUNDED
+from fedcover.display.run import UNBOUNDED, full_width
 from fedcover.paper.tables import Table as PaperTable
 from fedcover.predictor import Predictor
 from fedcover.predictor.calibration import POOLED
@@ -99,6 +99,7 @@ def tuning(console: Console, tuned: Tuning) -> None:
             f"{row['valid_loss']:.4f}{spread}",
             f"{row['seconds']:.1f}",
         )
+    table.width = full_width(console, table)  # Gen has two settings more; no digit is left out
     console.print(table, soft_wrap=True)
     if tuned.gain is not None:
         difference, error = tuned.gain

@@ -129,7 +129,7 @@ def _fitting(console: Console, rows: pl.DataFrame, config: Config) -> list[Table
     """One table if the console is wide enough, else closer columns and as few tables as fit."""
     alphas = config.alphas
     whole = _levels(rows, config.methods, alphas)
-    if _width(console, whole) <= console.width:
+    if full_width(console, whole) <= console.width:
         return [whole]
     tables: list[Table] = []
     first = 0
@@ -138,10 +138,10 @@ def _fitting(console: Console, rows: pl.DataFrame, config: Config) -> list[Table
         table = _levels(rows, config.methods, alphas[first:last], close=True)
         while last < len(alphas):
             wider = _levels(rows, config.methods, alphas[first : last + 1], close=True)
-            if _width(console, wider) > console.width:
+            if full_width(console, wider) > console.width:
                 break
             table, last = wider, last + 1
-        table.width = _width(console, table)  # where one level is too wide, cells stay whole
+        table.width = full_width(console, table)  # where one level is too wide, cells stay whole
         tables.append(table)
         first = last
     return tables
@@ -173,7 +173,7 @@ def _levels(
     return table
 
 
-def _width(console: Console, table: Table) -> int:
+def full_width(console: Console, table: Table) -> int:
     """The columns a table takes when nothing presses it together."""
     unbounded = console.options.update_width(UNBOUNDED)
     return console.measure(table, options=unbounded).maximum

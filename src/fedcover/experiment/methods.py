@@ -6,7 +6,7 @@ the training loop, the engine and everything after it are the same for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from fedcover.graphs.splits import Role
 
 if TYPE_CHECKING:
     from fedcover.experiment.config import Config
+    from fedcover.neighbors.gen import Generated
 
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(stage, done, total)``."""
@@ -56,6 +57,13 @@ class Setting:
     engine: Engine
     plan: Plan  # of the training that follows
     report: Progress
+    made: dict[Any, Any] = field(default_factory=dict)  # for the same repetitions, by its settings
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What was made with these settings before, or else now."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
 
 
 @dataclass(frozen=True)
@@ -147,32 +155,47 @@ def _gen(repetitions: Sequence[Repetition], setting: Setting) -> list[Prepared]:
     from fedcover.experiment.choice import choose
     from fedcover.neighbors.gen import generate
 
-    bare, config = [cut(repetition) for repetition in repetitions], setting.config
-    generated = generate(
-        [prepared.federation for prepared in bare],
-        config.gen,
-        setting.engine,
-        [prepared.ledger for prepared in bare],
-        privacy=config.privacy,
-        on_round=lambda done: setting.report("VGAE gen", done, config.gen.link_rounds),
+    config = setting.config
+
+    def make() -> tuple[list[Prepared], list[Generated]]:
+        bare = [cut(repetition) for repetition in repetitions]
+        return bare, generate(
+            [prepared.federation for prepared in bare],
+            config.gen,
+            setting.engine,
+            [prepared.ledger for prepared in bare],
+            privacy=config.privacy,
+            on_round=lambda done: setting.report("VGAE gen", done, config.gen.link_rounds),
+        )
+
+    # Prototypes and the VGAE depend neither on p nor on the model that is trained after.
+    bare, generated = setting.once(
+        ("gen", replace(config.gen, shares=(1.0,)), config.privacy), make
     )
-    return choose(bare, generated, setting)
+    own = [replace(prepared, ledger=prepared.ledger.copy()) for prepared in bare]
+    return choose(own, generated, setting)
 
 
 def _fedsage_plus(repetitions: Sequence[Repetition], setting: Setting) -> list[Prepared]:
     from fedcover.neighbors.fedsage import mend
 
-    bare, rounds = [cut(repetition) for repetition in repetitions], setting.config.neighgen.rounds
-    mended = mend(
-        [prepared.federation for prepared in bare],
-        setting.config.neighgen,
-        [prepared.ledger for prepared in bare],
-        on_round=lambda done: setting.report("generator fedsage+", done, rounds),
-    )
-    return [
-        replace(prepared, federation=federation)
-        for prepared, federation in zip(bare, mended, strict=True)
-    ]
+    settings = setting.config.neighgen
+
+    def make() -> list[Prepared]:
+        bare = [cut(repetition) for repetition in repetitions]
+        mended = mend(
+            [prepared.federation for prepared in bare],
+            settings,
+            [prepared.ledger for prepared in bare],
+            on_round=lambda done: setting.report("generator fedsage+", done, settings.rounds),
+        )
+        return [
+            replace(prepared, federation=federation)
+            for prepared, federation in zip(bare, mended, strict=True)
+        ]
+
+    made: list[Prepared] = setting.once(("fedsage+", settings), make)
+    return made
 
 
 METHODS: dict[str, Method] = {

@@ -67,7 +67,10 @@ class Trainer:
         classes: int,
         report: Progress,
         stop: Callable[[str], None],
+        made: dict[Any, Any] | None = None,
     ) -> None:
+        """``made``: what other trainers on these repetitions have prepared and share."""
+        self._made = {} if made is None else made
         self._repetitions, self._config, self._engine = repetitions, config, engine
         self._classes, self._report, self._stop = classes, report, stop
         self._prepared: dict[Recipe, list[Prepared]] = {}
@@ -109,9 +112,8 @@ class Trainer:
         # Gen's graphs depend on the parts: it chooses M and p with the model that is trained after.
         key = recipe.shared if recipe.base == "gen" else Recipe(recipe.base)
         if key not in self._prepared:
-            setting = Setting(
-                self._config, self._engine, self._plan(recipe, "shared"), self._report
-            )
+            plan = self._plan(recipe, "shared")
+            setting = Setting(self._config, self._engine, plan, self._report, self._made)
             self._prepared[key] = recipe.method.prepare(self._repetitions, setting)
             self._stop(f"prepare {key}")
         return self._prepared[key]

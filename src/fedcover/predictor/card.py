@@ -16,11 +16,12 @@ model says, and a promise needs new calibration nodes. `fedcover predict` says f
 it is."""
 
 RULED = {
-    "exact": """1 − α ≤ coverage ≤ 1 − α + K/(N+K) with the rule `exact`, for a node drawn from the
-    clients in proportion to their calibration nodes""",
+    "exact": """at least 1 − α with the rule `exact`, for a node drawn from the clients in
+    proportion to their calibration nodes{most}""",
     "mixture": """at least 1 − α with the rule `mixture`, for a node drawn from the clients by the
     shares {shares}""",
 }
+MOST = ", and at most 1 − α + K/(N+K) where no two scores are equal"
 BANDS = {
     "client": "at least 1 − α at every client with 1/α − 1 calibration nodes or more",
     "class": """at least 1 − α for every class that has enough calibration nodes, for a node drawn
@@ -77,7 +78,12 @@ def _promise(predictor: Predictor) -> str:
         return NOTHING.format(rules=" or ".join(predictor.quantiles))
     (kind,) = {one.kind for one in predictor.calibrations.values()}
     shares = ", ".join(f"{share:.3g}" for share in predictor.shares or ())
-    ruled = [RULED[rule].format(shares=shares) for rule in predictor.quantiles if rule in RULED]
+    most = MOST if predictor.empty_sets else ""  # a label that is always added covers more
+    ruled = [
+        RULED[rule].format(shares=shares, most=most)
+        for rule in predictor.quantiles
+        if rule in RULED
+    ]
     return PROMISE.format(band=BANDS.get(kind, "; ".join(ruled)))
 
 

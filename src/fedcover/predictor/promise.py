@@ -60,7 +60,8 @@ def promises(
             far = _apart(client[there], member[there], calibration, groups)
             said[there & far[member]] = WEIGHED
         said[possible & small[member]] = f"no: its {groups.kind} has too few calibration nodes"
-        said[alone] = f"no: its client has no calibration node of its {groups.kind}"
+        of = "" if groups.kind == "client" else f" of its {groups.kind}"
+        said[alone] = f"no: its client has no calibration node{of}"
         said[tested & unbounded[member]] = EVERYTHING
     elif unbounded.all():
         said[tested] = EVERYTHING

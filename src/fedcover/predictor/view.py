@@ -121,7 +121,13 @@ class View:
             np.empty((2, 0), dtype=np.int64),
             ("all",) if whole else clients,
         )
-        return client_graphs(self.graph, cut)
+        known = self.predictor.known
+        place = known.places(self.seen.names)
+        rank = np.where(place < 0, len(known.names), place)
+        return [
+            _in_order(part, np.lexsort((self.seen.names[part.nodes], rank[part.nodes])))
+            for part in client_graphs(self.graph, cut)
+        ]
 
     def _logits(self) -> NDArray[np.float32]:
         predictor, parts = self.predictor, self._parts
@@ -159,6 +165,18 @@ class View:
                 client = augment(client, generated.features, links, generated.weight)
             clients.append(client)
         return clients
+
+
+def _in_order(part: ClientGraph, order: NDArray[np.int64]) -> ClientGraph:
+    """A client's nodes in this order. In that of the run, new ones last, sums run as they did then,
+    and of nodes that are equally similar the same ones are taken, wherever they stand by now."""
+    if np.array_equal(order, np.arange(len(order))):
+        return part
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    source, target = position[part.edge_index]
+    edges = np.stack([source, target])[:, np.lexsort((target, source))]
+    return ClientGraph(part.nodes[order], edges)
 
 
 def rescaled(graph: Data, scaling: Scaling | None) -> Data:

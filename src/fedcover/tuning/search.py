@@ -183,13 +183,14 @@ class _Bench:
     ) -> None:
         self._repetitions, self._engine, self._classes = repetitions, engine, classes
         self._config, self._budget = config, budget
+        self._made: dict[Any, Any] = {}  # generated neighbours, which most candidates share
         self.kept: dict[tuple[int, int], _Kept] = {}
 
     def losses(self, number: int, candidate: Candidate, rung: int) -> Losses:
         """A candidate's validation loss by repetition."""
         config = shortened(candidate.of(self._config), rung)
         trainer = Trainer(
-            self._repetitions, config, self._engine, self._classes, self._tick, _no_stop
+            self._repetitions, config, self._engine, self._classes, self._tick, _no_stop, self._made
         )
         (method,) = config.methods
         outcomes = trainer.outcomes(recipe_of(method))
