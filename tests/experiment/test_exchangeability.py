@@ -118,7 +118,7 @@ def test_noise_for_calibration_and_test_labels_changes_no_score(roles, watch, pl
     shared = 8  # the six methods, and fed and gen with their priors
     personal = 4  # a tuned and a local model of each of these two
     corrected = 2  # a base model without the held-out nodes, and the correction
-    grids = 2 * (4 + 1)  # Gen's cells and its VGAE, trained besides, without and with the prior
+    grids = 2 * 4 + 1  # Gen's cells, trained besides, without and with the prior, and its VGAE
     assert len(plain.models) == (shared + personal + corrected + grids) * SEEDS
     assert len(plain.scores) == len(METHODS) * SEEDS * len(SCORES)
     assert all(same(a, b) for a, b in zip(plain.models, noisy.models, strict=True))

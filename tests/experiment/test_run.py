@@ -201,6 +201,14 @@ def test_progress_counts_every_stage_to_its_end(toy, quick):
         assert steps[-1][0] == steps[-1][1] == (4 if "train" in stage else 2)
 
 
+def test_progress_counts_gens_vaes(toy, quick):
+    heard = []
+    run(toy, quick(methods=("gen",)), progress=lambda *step: heard.append(step))
+    clients = 2 * quick().clients  # of both seeds
+    counted = [(done, total) for stage, done, total in heard if stage == "VAEs gen"]
+    assert counted == [(done, clients) for done in range(1, clients + 1)]
+
+
 def test_given_clients_and_splits_are_honoured(make_toy, quick):
     rng = np.random.default_rng(3)
     client = rng.permutation(np.arange(120) % 2)

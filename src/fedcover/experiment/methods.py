@@ -159,12 +159,14 @@ def _gen(repetitions: Sequence[Repetition], setting: Setting) -> list[Prepared]:
 
     def make() -> tuple[list[Prepared], list[Generated]]:
         bare = [cut(repetition) for repetition in repetitions]
+        clients = sum(len(prepared.parts) for prepared in bare)
         return bare, generate(
             [prepared.federation for prepared in bare],
             config.gen,
             setting.engine,
             [prepared.ledger for prepared in bare],
             privacy=config.privacy,
+            on_client=lambda done: setting.report("VAEs gen", done, clients),
             on_round=lambda done: setting.report("VGAE gen", done, config.gen.link_rounds),
         )
 

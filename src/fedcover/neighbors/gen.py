@@ -13,7 +13,7 @@ It sees those of the largest M; the others are averages of these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,10 +74,12 @@ def generate(
     ledgers: Sequence[Ledger],
     *,
     privacy: Privacy | None = None,
+    on_client: Callable[[int], None] | None = None,
     on_round: OnRound | None = None,
 ) -> list[Generated]:
-    """Prototypes and links for every client of every federation; ``on_round`` counts the VGAE's."""
-    exchanges = _exchange(federations, settings, privacy, ledgers)
+    """Prototypes and links for every client of every federation; ``on_client`` counts the VAEs,
+    ``on_round`` the VGAE's rounds."""
+    exchanges = _exchange(federations, settings, privacy, ledgers, on_client)
     joined = [
         replace(federation, clients=list(map(unlinked, federation.clients, exchange)))
         for federation, exchange in zip(federations, exchanges, strict=True)
@@ -115,6 +117,7 @@ def _exchange(
     settings: GenSettings,
     privacy: Privacy | None,
     ledgers: Sequence[Ledger],
+    on_client: Callable[[int], None] | None,
 ) -> list[list[Got]]:
     """Steps 1 and 2: for each federation and client, what the others sent."""
     clients = [client for federation in federations for client in federation.clients]
@@ -122,7 +125,7 @@ def _exchange(
     vae = settings.vae
     if vae.binary is None:  # a property of the columns, on which the parties agree
         vae = replace(vae, binary=all(is_binary(client.x) for client in clients))
-    sent = iter(client_prototypes(clients, keys, vae, settings.prototypes, privacy))
+    sent = iter(client_prototypes(clients, keys, vae, settings.prototypes, privacy, on_client))
     exchanges = []
     for federation, ledger in zip(federations, ledgers, strict=True):
         mine = [next(sent) for _ in federation.clients]

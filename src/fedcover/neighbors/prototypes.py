@@ -7,7 +7,7 @@ anything is sent (design, section 6, rule 2).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,24 +31,27 @@ def client_prototypes(
     settings: VaeSettings,
     counts: Sequence[int],
     privacy: Privacy | None = None,
+    on_client: Callable[[int], None] | None = None,
 ) -> list[dict[int, NDArray[np.float32]]]:
     """What each client would send: for each M of ``counts``, at most M rows of features.
 
     ``keys[i]`` is (seed, number) of client i. One VAE a client serves all M. A client with fewer
     training nodes than ``settings.min_cluster`` sends no row. ``privacy.spending()`` is what
-    private prototypes cost, the same for every client.
+    private prototypes cost, the same for every client. ``on_client`` counts those that are done.
     """
     sent: list[dict[int, NDArray[np.float32]]] = [{} for _ in clients]
     if privacy is not None and privacy.active:
         trained = train_private_vaes(clients, keys, settings, privacy)
     else:
         trained = trained_vaes(clients, keys, settings)
-    for i, vae in trained:
+    for done, (i, vae) in enumerate(trained, 1):
         if privacy is not None and privacy.covered:
             points = prior_samples(vae, keys[i], settings, privacy)
         else:
             points = vae.reconstruct(training_features(clients[i]))
         sent[i] = _centres(points, counts, settings, keys[i])
+        if on_client is not None:
+            on_client(done)
     return sent
 
 
