@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
@@ -15,7 +16,11 @@ import typer
 
 from fedcover import __version__, cli
 from fedcover.errors import UsageError
+from fedcover.experiment.config import CALIBRATIONS, PRESETS
 from fedcover.extras import EXTRAS, require
+from fedcover.graphs.features import Missing
+from fedcover.graphs.partition import METHODS as PARTITIONS
+from fedcover.models.gnn import MODELS
 
 ROOT = Path(__file__).parents[2]
 
@@ -139,6 +144,24 @@ def test_a_shell_completes_commands_and_options():
     assert complete("bash", "fedcover ins") == ["inspect"]
     assert "--clients" in complete("bash", "fedcover run cora --cl")
     assert complete("zsh", "fedcover ins")[0].startswith('_arguments \'*: :(("inspect":')
+
+
+@pytest.mark.parametrize(
+    ("option", "known"),
+    [
+        ("preset", PRESETS),
+        ("partition", PARTITIONS),
+        ("model", MODELS),
+        ("calibrate", CALIBRATIONS),
+        ("missing", get_args(Missing)),
+    ],
+)
+def test_a_shell_is_offered_what_an_option_may_be(option, known):
+    command = command_of(("run",))
+    (parameter,) = (p for p in command.params if f"--{option}" in p.opts)
+    for begun in ("", min(known)[:3]):
+        offered = {item.value for item in parameter.shell_complete(click.Context(command), begun)}
+        assert offered == {name for name in known if name.startswith(begun)}
 
 
 def test_fish_is_given_one_line_for_each_option_however_long_its_help():

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from fedcover.errors import UsageError
+
+
+def one_of(*names: str) -> Callable[[str], list[str]]:
+    """What a shell offers for an option that takes one of these; the settings check it."""
+
+    def offered(incomplete: str) -> list[str]:  # Typer knows the argument by its name
+        return [name for name in names if name.startswith(incomplete)]
+
+    return offered
+
 
 Data = Annotated[
     str | None,
@@ -18,7 +29,11 @@ Graph = Annotated[
     str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
 ]
 PartitionBy = Annotated[
-    str | None, typer.Option(help="metis, louvain, random or given (the client column).")
+    str | None,
+    typer.Option(
+        help="metis, louvain, random or given (the client column).",
+        autocompletion=one_of("metis", "louvain", "random", "given"),
+    ),
 ]
 UnitFeatures = Annotated[
     bool | None,
@@ -37,7 +52,11 @@ Standardise = Annotated[
 ]
 Missing = Annotated[
     str,
-    typer.Option(metavar="M", help="Empty features of own tables: refuse, or impute."),
+    typer.Option(
+        metavar="M",
+        help="Empty features of own tables: refuse, or impute.",
+        autocompletion=one_of("refuse", "impute"),
+    ),
 ]
 Group = Annotated[
     str | None,
@@ -52,7 +71,10 @@ Shares = Annotated[str | None, typer.Option(help="Gen: shares p of linked pairs 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 Preset = Annotated[
     str | None,
-    typer.Option(help="default, plain (FedAvg and no more) or paper (as published)."),
+    typer.Option(
+        help="default, plain (FedAvg and no more) or paper (as published).",
+        autocompletion=one_of("default", "plain", "paper"),
+    ),
 ]
 ConfigFile = Annotated[
     Path | None,

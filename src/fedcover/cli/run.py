@@ -27,6 +27,7 @@ from fedcover.cli.options import (
     examples,
     number,
     numbers,
+    one_of,
     use_threads,
     words,
 )
@@ -51,7 +52,9 @@ def run(
             "fed+prox+prior+mix."
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="gcn or sage.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="gcn or sage.", autocompletion=one_of("gcn", "sage"))
+    ] = None,
     scores: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +79,8 @@ def run(
         str | None,
         typer.Option(
             help="pooled: one threshold for all; client, class or group: one for each, and the "
-            "promise for each that has enough calibration nodes."
+            "promise for each that has enough calibration nodes.",
+            autocompletion=one_of("pooled", "client", "class", "group"),
         ),
     ] = None,
     group: Group = None,
