@@ -1,4 +1,4 @@
-"""Nothing that shapes scores may see a calibration or test label (design, rule 5.3)."""
+"""Nothing that shapes scores may see a calibration or test label (docs/guarantee.md)."""
 
 from dataclasses import dataclass, field
 

@@ -10,7 +10,7 @@ from fedcover import Config, DataError, UsageError, run
 from fedcover.experiment.frames import KEY
 from fedcover.graphs import Role
 
-# The contract (design, section 4), written out: other programs rely on names and order.
+# The contract (docs/results.md), written out: other programs rely on names and order.
 RESULTS = """
 dataset, clients, partition, method, model, score, quantile, alpha, seed, n_calibration, n_test,
 q_hat, coverage, set_size, singleton_rate, empty_rate, min_client_coverage, class_coverage_gap,

@@ -1,7 +1,7 @@
 """Coverage by client and by class where each has its own threshold, and where it has not.
 
 Given the scores, only the calibration/test re-splits are random. A client that calibrates alone is
-then known exactly (design 5.6): without ties, whatever its scores are, each re-split's coverage is
+then known exactly: without ties, whatever its scores are, each re-split's coverage is
 Beta-binomial with mean r/(n + 1). A class at several clients has Theorem 1's band, for clients
 weighed by n_ck + 1.
 """

@@ -1,7 +1,7 @@
 """Theorem 1 on a real graph: the short version of ``make validity`` on the embedded Cora.
 
 Given the trained models, only the calibration/test re-splits are random, so their spread is the
-error of the mean coverage (design 5.6; fedcover.experiment.summary).
+error of the mean coverage (docs/guarantee.md; fedcover.experiment.summary).
 """
 
 import polars as pl

@@ -1,4 +1,4 @@
-"""Coverage and size over many calibration/test re-splits at once (design 5.6, 5.7)."""
+"""Coverage and size over many calibration/test re-splits at once (docs/guarantee.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ SNAPS  (1 − λ − μ)·S(v, y) + λ·mean of S(u, y) over u in K(v)        So
 Federated, a client does this alone: its own edges, its own nodes' features, its own nodes' scores.
 No score of a neighbour elsewhere crosses, and the caller leaves generated nodes and their edges
 out. The step knows no labels and treats all nodes alike, so calibration and test nodes stay
-exchangeable (design 5.3); the weights are chosen on validation nodes
+exchangeable (docs/guarantee.md); the weights are chosen on validation nodes
 (:func:`fedcover.conformal.tuning.choose_diffusion`).
 
 What the formulas leave open, here:

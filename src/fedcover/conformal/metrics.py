@@ -82,7 +82,7 @@ def size_stratified(sets: Sets, labels: ArrayLike) -> GroupMetrics:
 
 
 def min_client_coverage(by_client: GroupMetrics) -> float:
-    """Coverage of the worst client: the guarantee is marginal, not per client (design 5.7)."""
+    """Coverage of the worst client: the guarantee is not per client (docs/guarantee.md)."""
     return by_client.worst()
 
 

@@ -1,4 +1,4 @@
-"""Float32 scores as ordered integers, and the conformal rank in exact arithmetic (design 5.2)."""
+"""Float32 scores as ordered integers, and the rank in exact arithmetic (docs/guarantee.md)."""
 
 from collections.abc import Sequence
 from fractions import Fraction

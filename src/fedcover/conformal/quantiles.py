@@ -1,6 +1,6 @@
 """The distributed quantile: what every client sends, and what the server makes of it.
 
-``exact`` (design 5.1, 5.2) finds the order statistic of Theorem 1 and is the default. ``mixture``
+``exact`` (docs/guarantee.md) finds the order statistic of Theorem 1 and is the default. ``mixture``
 promises the same for test nodes that are spread over the clients in any known way; its proof is in
 ``docs/guarantee.md``. The others carry no finite-sample guarantee when clients differ: ``pooled``
 takes the rank that one owner of all scores would, and ``average`` and ``tdigest`` are the paper's
@@ -163,7 +163,7 @@ def average_client(scores: ArrayLike, query: Message) -> Message:
 def average_server(alpha: float) -> Server[Threshold]:
     """Take the plain mean of the clients' local quantiles (the paper's main results).
 
-    Without a guarantee: where clients differ, coverage can fall far below 1 − α (design 5.1).
+    Without a guarantee: where clients differ, coverage can fall far below 1 − α.
     """
     replies = yield {"alpha": np.array([check_alpha(alpha)])}
     n_k = np.array([int(reply["n"][0]) for reply in replies])

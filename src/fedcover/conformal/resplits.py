@@ -1,4 +1,4 @@
-"""The same q̂, bit for bit, for many calibration/test re-splits at once (design 5.6)."""
+"""The same q̂, bit for bit, for many calibration/test re-splits at once (docs/guarantee.md)."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

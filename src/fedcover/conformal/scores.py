@@ -8,9 +8,9 @@ per node:
 name      S(x, π(k))                              source
 ========= ======================================= =====================================
 lac       1 − f_π(k)                              the paper, appendix "Comparison"
-aps       V(x, k) − u·f_π(k)                      Romano et al. 2020; design 5.4
+aps       V(x, k) − u·f_π(k)                      Romano et al. 2020; docs/scores.md
 aps-det   V(x, k)                                 the paper, section 3
-raps      V(x, k) − u·f_π(k) + ν·max(k − k_reg, 0) Angelopoulos et al. 2021; design 5.4
+raps      V(x, k) − u·f_π(k) + ν·max(k − k_reg, 0) Angelopoulos et al. 2021; docs/scores.md
 ========= ======================================= =====================================
 
 (The paper's appendix prints RAPS with the sign of a *conformity* score; here, as everywhere else in
@@ -107,7 +107,7 @@ class Score:
     """An entry of ``SCORES``: ``compute(probs, u, constants)`` and what it needs.
 
     ``ties``: distinct nodes share scores by construction, so the upper end of the coverage band
-    never applies (design 5.6). False does not rule ties out: a saturated model ties any score.
+    never applies. False does not rule ties out: a saturated model ties any score.
     """
 
     compute: Callable[[ArrayLike, Any, Any], Scores]

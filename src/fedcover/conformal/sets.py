@@ -50,7 +50,7 @@ def crossing_sets(probs: ArrayLike, q_hat: float) -> Sets:
     """The paper's section 3 rule: the top k* labels, k* = min {k : V(x, k) ≥ q̂}.
 
     It includes the label that crosses q̂, so it holds one label more than S ≤ q̂ unless V meets q̂
-    exactly. An option for deterministic APS, off by default (design 5.4).
+    exactly. An option for deterministic APS, off by default (docs/scores.md).
     """
     mass, threshold = aps_det(probs), _threshold(q_hat)
     descending = np.argsort(-check_probs(probs), axis=1, kind="stable")

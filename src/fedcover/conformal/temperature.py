@@ -1,4 +1,4 @@
-"""Temperature scaling on validation nodes, federated (the paper's set-up section; design 5.3).
+"""Temperature scaling on validation nodes, federated (the paper's set-up section).
 
 With β = 1/T the loss NLL(β) = Σ log Σ_c exp(β z_c) − β z_y is convex, so its derivative
 Σ (E_softmax(βz)[z] − z_y) never falls and one sign change gives the minimum. Both ways below are

@@ -1,4 +1,4 @@
-"""The choice of a score's constants on validation nodes, federated (design 5.3, 5.4).
+"""The choice of a score's constants on validation nodes, federated (docs/scores.md).
 
 For every candidate of a grid (RAPS's ν and k_reg, or the weights of a graph-aware score) the
 clients' validation scores give a quantile by the same four rounds of integer counts that the exact

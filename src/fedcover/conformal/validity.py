@@ -1,4 +1,4 @@
-"""What coverage theory promises, to hold measured coverage against (Theorem 1; design 5.6)."""
+"""What Theorem 1 promises, to hold measured coverage against (docs/guarantee.md)."""
 
 from collections.abc import Sequence
 from math import sqrt

@@ -1,6 +1,6 @@
 """From one repetition's logits to its rows: temperature, scores, quantiles, sets, metrics.
 
-Nothing that shapes a score sees a calibration or test label (design, rule 5.3): temperature,
+Nothing that shapes a score sees a calibration or test label (docs/guarantee.md): temperature,
 RAPS's constants and the weights of graph scores come from validation nodes.
 """
 

@@ -251,7 +251,7 @@ def _unscaled(graph: Data, asked: Config, config: Config) -> list[str]:
 
 
 def _announce(outcome: Outcome, evaluation: Evaluation, calibrate: str) -> None:
-    """The server's conclusions, which clients need to make their sets (design, section 5)."""
+    """The server's conclusions, which clients need to make their sets (docs/guarantee.md)."""
     ledger, clients = outcome.ledger, len(outcome.prepared.parts)
     if evaluation.raps:
         ledger.announce("chosen raps constants", np.array(evaluation.raps, np.float64), clients)

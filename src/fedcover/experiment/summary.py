@@ -20,7 +20,7 @@ def summarise(results: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> pl.
 
     ``set_size_sd`` is the spread over seeds. ``coverage_se`` is the standard error of the mean
     coverage over seeds and re-splits: given the trained models, only the re-splits are random.
-    One re-split has no spread of its own; the Beta-binomial's stands in (design 5.6).
+    One re-split has no spread of its own; the Beta-binomial's stands in (docs/guarantee.md).
     ``below``: coverage lies under 1 − alpha by more than three of these errors.
     """
     spread = groups.filter(pl.col("kind") == "all").select(*CELL, "seed", "coverage_sd")
@@ -85,8 +85,8 @@ def band_of(
 ) -> tuple[float | None, float | None]:
     """Where the theorem puts a cell's mean coverage; None: no promise, or no upper end.
 
-    Scores that tie have no upper end (design, rule 5.6). The rule ``mixture`` has one, but it needs
-    each client's numbers, which tables of results do not hold; so has calibration by group.
+    Scores that tie have no upper end. The rule ``mixture`` has one, but it needs each client's
+    numbers, which tables of results do not hold; so has calibration by group.
     """
     if not RULES[row["quantile"]].guarantee:
         return None, None

@@ -25,7 +25,7 @@ def fit(
     ledger: Ledger,
     purpose: str = "",
 ) -> float:
-    """One temperature for all clients (design 5.3); ``none`` asks nobody and is 1."""
+    """One temperature for all clients; ``none`` asks nobody and is 1."""
     if way == "none":
         return 1.0
     server, client = WAYS[way]

@@ -193,7 +193,7 @@ def log_prior(client: Client, plan: Plan) -> NDArray[np.float64]:
 
     It is :math:`\tau \log \pi_k` with the client's own training labels
     :math:`\pi_k(y) = (n_{ky} + s/C) / (n_k + s)`: the shared model learns what is common to all
-    clients, as if each saw every label alike, and each puts its own mix back (design, section 8).
+    clients, as if each saw every label alike, and each puts its own mix back (docs/sharper.md).
     A label that a client never trained on is made unlikely, never impossible.
     """
     if plan.prior is None:

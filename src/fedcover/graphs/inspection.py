@@ -1,7 +1,7 @@
 """What the facts about a graph and its clients mean for the guarantee.
 
 Everything is known before any training: Theorem 1 asks only how many calibration nodes there are
-and at how many clients (design, section 5).
+and at how many clients (docs/guarantee.md).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Promise:
 
     The threshold is the ``rank``-th smallest of N scores. If that is above N, it is +∞ and every
     set holds all labels; ``needed`` is the least N that suffices at these K clients. A client
-    needs ``needed_alone`` nodes, 1/α − 1, for a threshold of its own (design, rule 5.5).
+    needs ``needed_alone`` nodes, 1/α − 1, for a threshold of its own (docs/guarantee.md).
     """
 
     alpha: float

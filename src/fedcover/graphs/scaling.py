@@ -1,6 +1,6 @@
 """Features on one scale, by statistics of training nodes alone, so that scores stay exchangeable.
 
-Nothing of a calibration or test node shapes them but its own features (design, rule 5.3). In a
+Nothing of a calibration or test node shapes them but its own features (docs/guarantee.md). In a
 federation the statistics are sums: how many values, their sum and the sum of their squares leave
 each client for every column, and the mean and the scale come back.
 """

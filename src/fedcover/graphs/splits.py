@@ -111,7 +111,7 @@ def resplits(
     count: int,
     rng: np.random.Generator,
 ) -> NDArray[np.bool_]:
-    """Divide calibration and test anew ``count`` times, for judging coverage (design, 5.6).
+    """Divide calibration and test anew ``count`` times, for judging coverage (docs/guarantee.md).
 
     Returns is_calibration (count, n): in each row, every client has as many calibration nodes as
     in ``roles``, drawn uniformly from its calibration and test nodes; those not drawn test.

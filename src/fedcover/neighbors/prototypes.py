@@ -1,7 +1,7 @@
 """Prototypes: the k-means centres of a client's reconstructed features (paper, section 5.2).
 
 A cluster with few members is nearly a real node, so that small clusters are merged before
-anything is sent (design, section 6, rule 2).
+anything is sent (docs/privacy.md).
 """
 
 from __future__ import annotations

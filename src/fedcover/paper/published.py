@@ -12,7 +12,7 @@ from fedcover.paper.definition import folder
 SLIPS = frozenset(
     ("pubmed", clients, method, 0.80) for clients in (3, 5, 10, 20) for method in ("loc", "fed")
 )
-"""Cells of the main table that repeat other cells (design, rule 5.8): nothing to compare with."""
+"""Cells of the main table that repeat other cells: nothing to compare with."""
 
 
 class Size(NamedTuple):

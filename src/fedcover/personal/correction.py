@@ -6,7 +6,7 @@ to the base model's logits, and it is averaged over the clients as the base mode
 
 * A part of each client's training nodes is held out from the base model, which would be too sure
   of itself there, and trains the correction alone. Calibration and test labels are never seen, so
-  the guarantee holds as before (design, rule 5.3).
+  the guarantee holds as before (docs/guarantee.md).
 * The correction starts as nothing, and is dropped if no round improves the pooled validation loss.
 """
 

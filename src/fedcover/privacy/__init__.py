@@ -1,4 +1,4 @@
-"""Differential privacy of the prototypes (design, section 6, rule 3)."""
+"""Differential privacy of the prototypes (docs/privacy.md)."""
 
 from fedcover.privacy.accounting import Privacy, Spending
 

@@ -6,7 +6,7 @@ Every quantity but the clipped gradients is public: the start (no marginal frequ
 of the columns on which all parties agree (``VaeSettings.binary``).
 
 Not covered by ε: the GNN's and the VGAE's weights, and the number of training nodes that weights
-the average (design, section 6).
+the average (docs/privacy.md).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Tables, figures and pages for people: what is made of a run's files (design, section 3)."""
+"""Tables, figures and pages for people: what is made of a run's files."""

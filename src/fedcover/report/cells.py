@@ -2,7 +2,7 @@
 
 What counts as "the guarantee held" is the run's own rule: the mean coverage lies in the theorem's
 band, up to three standard errors of that mean; where scores tie, the upper end does not apply
-(design 5.6).
+(docs/guarantee.md).
 """
 
 from __future__ import annotations

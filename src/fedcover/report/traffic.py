@@ -1,4 +1,4 @@
-"""The ledger for a page: bytes by kind of message and by client (design, section 6)."""
+"""The ledger for a page: bytes by kind of message and by client (docs/communication.md)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def folds(graph: Data, config: Config, count: int) -> list[Repetition]:
             f"{graph.name} has no validation nodes to choose by; raise train or valid, or give it "
             "a split column with some."
         )
-    # By construction, not by discipline: a label that is not there cannot be read (design 5.3).
+    # By construction, not by discipline: a label that is not there cannot be read.
     blind = graph.clone()
     blind.y = graph.y.clone()
     blind.y[np.flatnonzero(~_share(first.roles))] = BLANK

@@ -1,6 +1,6 @@
 """Choose a run's settings: candidates, successive halving, rounds, and then the score.
 
-Nothing here sees a calibration or test label (design 5.3): see :mod:`fedcover.tuning.folds`.
+Nothing here sees a calibration or test label (docs/guarantee.md): see :mod:`fedcover.tuning.folds`.
 """
 
 from __future__ import annotations
