@@ -21,6 +21,7 @@ from fedcover.tuning.search import shortened
 
 CONFIG = Config(methods=("fed",), clients=3, rounds=9, hidden=16, train=0.5)
 SHORT = {"candidates": 5, "seeds": 2}
+GEN = {"prototypes": (2, 3), "shares": (0.1, 0.3), "link_rounds": 2, "vae": {"epochs": 2}}
 
 
 def same(one, other):
@@ -43,9 +44,10 @@ def test_the_same_call_gives_the_same_choice(learnable):
 def test_calibration_and_test_labels_change_nothing(learnable):
     """All labels that must not be seen are replaced by garbage: the choice is the same."""
     graph = learnable()
-    config = replace(CONFIG, methods=("fed+prior+tuned",), rounds=3)
-    short = {"candidates": 3, "seeds": 2}
+    config = replace(CONFIG, methods=("fed+prior+tuned", "gen+mix"), rounds=3, gen=GEN)
+    short = {"candidates": 4, "seeds": 2}
     honest = tune(graph, config, **short)
+    assert set(honest.tried["method"]) == set(config.methods)
     roles = prepare(graph, config, config.first_seed).roles
     unseen = np.flatnonzero(roles >= Role.CALIB)
     garbage = graph.clone()
@@ -164,8 +166,7 @@ def test_too_few_validation_nodes_keep_lac(learnable):
 
 
 def test_gen_gets_one_m_and_one_p(learnable):
-    gen = {"prototypes": (2, 3), "shares": (0.1, 0.3), "link_rounds": 2, "vae": {"epochs": 2}}
-    config = replace(CONFIG, methods=("gen",), rounds=3, gen=gen)
+    config = replace(CONFIG, methods=("gen",), rounds=3, gen=GEN)
     tuned = tune(learnable(), config, candidates=3, seeds=1)
     assert {"prototypes", "share"} <= set(tuned.tried.columns)
     best = tuned.tried.row(0, named=True)
@@ -177,7 +178,7 @@ def test_what_candidates_have_in_common_is_generated_once(learnable, monkeypatch
     """Prototypes depend on M alone; a candidate's loss is that of a search without sharing."""
     graph, made = learnable(), []
     gen = GenSettings(prototypes=(2, 3), shares=(0.05, 0.1), link_rounds=1, vae={"epochs": 1})
-    config = replace(CONFIG, methods=("gen",), rounds=3, gen=gen)
+    config = replace(CONFIG, methods=("gen",), rounds=3, gen=GEN)
 
     def counted(federations, settings, *args, **kwargs):
         made.append(settings.prototypes)
