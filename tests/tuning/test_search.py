@@ -178,7 +178,7 @@ def test_what_candidates_have_in_common_is_generated_once(learnable, monkeypatch
     """Prototypes depend on M alone; a candidate's loss is that of a search without sharing."""
     graph, made = learnable(), []
     gen = GenSettings(prototypes=(2, 3), shares=(0.05, 0.1), link_rounds=1, vae={"epochs": 1})
-    config = replace(CONFIG, methods=("gen",), rounds=3, gen=GEN)
+    config = replace(CONFIG, methods=("gen",), rounds=3, gen=gen)
 
     def counted(federations, settings, *args, **kwargs):
         made.append(settings.prototypes)
