@@ -12,7 +12,6 @@ import torch
 from fedcover.errors import DataError
 from fedcover.federation import Federation, InProcess, Plan, Prior, Reference, Trained, inprocess
 from fedcover.federation.engine import inputs, log_prior
-from fedcover.federation.program import train_stack
 from fedcover.federation.sets import SetSize, SetsPlan
 from fedcover.federation.stack import Parameters
 from fedcover.federation.validation import Best
@@ -398,11 +397,11 @@ def test_an_interrupt_ends_all_threads(interrupted):
 
 
 def test_the_reason_is_raised_though_a_stopped_thread_ends_first(interrupted, monkeypatch):
-    stopped = Event()
+    stopped, train_one = Event(), inprocess._train_one
 
     def slow_to_fail(*arguments):
         try:
-            return train_stack(*arguments)
+            return train_one(*arguments)
         except CancelledError:
             stopped.set()
             raise
@@ -411,7 +410,7 @@ def test_the_reason_is_raised_though_a_stopped_thread_ends_first(interrupted, mo
             sleep(0.5)  # the main thread looks every 0.1 s
             raise
 
-    monkeypatch.setattr(inprocess, "train_stack", slow_to_fail)
+    monkeypatch.setattr(inprocess, "_train_one", slow_to_fail)
     assert interrupted() == [1]
 
 
