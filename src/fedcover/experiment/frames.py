@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedcover.experiment.methods import Repetition
 from fedcover.federation.ledger import Ledger
+from fedcover.graphs.labels import spelt_sets
 
 KEY = ("method", "score", "quantile", "alpha", "seed")
 
@@ -155,13 +156,3 @@ def sets_frame(
         pl.lit(repetition.seed, pl.Int64).alias("seed"),
         pl.all(),
     )
-
-
-def spelt_sets(sets: NDArray[np.bool_], label_names: Sequence[str]) -> pl.Series:
-    """Each row's labels by name."""
-    # Few different sets occur, so each is spelt out once and then looked up.
-    patterns, which = np.unique(np.packbits(sets, axis=1), axis=0, return_inverse=True)
-    members = np.unpackbits(patterns, axis=1, count=sets.shape[1]).astype(bool)
-    names = np.array(label_names, dtype=object)
-    spelt = pl.Series("set", [names[row].tolist() for row in members], dtype=pl.List(pl.String))
-    return spelt.gather(which.ravel())

@@ -1,4 +1,4 @@
-"""Names to numbers: how labels, and clients, of an own graph are counted."""
+"""Names to numbers and back: how labels, and clients, of an own graph are counted and spelt."""
 
 import re
 from collections.abc import Sequence
@@ -37,6 +37,16 @@ def encode(
     if all(_INTEGER.fullmatch(name) for name in names):
         names.sort(key=_size)
     return _codes(text, names), names
+
+
+def spelt_sets(sets: NDArray[np.bool_], label_names: Sequence[str]) -> pl.Series:
+    """Each row's labels by name."""
+    # Few different sets occur, so each is spelt out once and then looked up.
+    patterns, which = np.unique(np.packbits(sets, axis=1), axis=0, return_inverse=True)
+    members = np.unpackbits(patterns, axis=1, count=sets.shape[1]).astype(bool)
+    names = np.array(label_names, dtype=object)
+    spelt = pl.Series("set", [names[row].tolist() for row in members], dtype=pl.List(pl.String))
+    return spelt.gather(which.ravel())
 
 
 def is_none(value: Any) -> bool:

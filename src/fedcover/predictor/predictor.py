@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from fedcover import conformal
 from fedcover.errors import UsageError
 from fedcover.graphs.datasets import load
+from fedcover.graphs.labels import spelt_sets
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema
 from fedcover.predictor.calibration import Calibration, Groups
@@ -145,8 +146,6 @@ class Predictor:
     def _table(
         self, view: View, kinds: NDArray[np.object_], sets: NDArray[np.bool_]
     ) -> pl.DataFrame:
-        from fedcover.experiment.frames import spelt_sets
-
         probs, y = view.probs, self._labels(view.graph)
         known = y >= 0
         names = np.array([*self.labels, None], dtype=object)
