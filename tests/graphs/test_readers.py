@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fedcover.errors import DataError
 from fedcover.graphs import read_folder
+from fedcover.graphs.readers import UNCLEAR_LABELS
 
 NODES = "id,label,a,b\nu,x,1,0.5\nv,y,2,-1\nw,x,3,1e-3\n"
 EDGES = "source,target\nu,v\nv,w\n"
@@ -148,8 +149,13 @@ def test_sparse_features_stay_sparse(tmp_path):
 names = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6
 ).filter(
-    # Blanks around a name do not count, NaN is none, and pandas' 1.0 is 1.
-    lambda name: name == name.strip() and name.lower() != "nan" and name[-2:] not in (".0", ",0")
+    # Blanks around a name do not count, NaN is none, NA may be either, and pandas' 1.0 is 1.
+    lambda name: (
+        name == name.strip()
+        and name.lower() != "nan"
+        and name not in UNCLEAR_LABELS
+        and name[-2:] not in (".0", ",0")
+    )
 )
 
 
