@@ -151,7 +151,7 @@ def run(
         clock.stop(f"calibrate {name}")
     notes = [
         *_unlabelled(graph),
-        *_unnamed(graph, config),
+        *_unused_clients(graph, config),
         *_unscaled(graph, asked, config),
         *book.sentences(),
     ]
@@ -225,7 +225,7 @@ def _unlabelled(graph: Data) -> list[str]:
     ]
 
 
-def _unnamed(graph: Data, config: Config) -> list[str]:
+def _unused_clients(graph: Data, config: Config) -> list[str]:
     """Whether the graph knows its clients and others were made."""
     if "client" not in graph or config.partition == "given":
         return []
