@@ -153,7 +153,7 @@ def test_scipy_by_hand(kind: object) -> None:
         x,
         ["b", "a", None, "b"],
         client=["p", "q", "p", "q"],
-        split=["train", "calib", "", "test"],
+        split=["Training", "calib", "", "test"],
     )
     assert graph.edge_index.tolist() == [[0, 1], [1, 0]]
     assert graph.x.tolist() == x.tolist()

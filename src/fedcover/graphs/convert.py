@@ -20,7 +20,7 @@ from fedcover.graphs.assemble import assemble
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.labels import NO_LABEL, encode, is_none, repeated, too_many
 from fedcover.graphs.numerals import as_integers
-from fedcover.graphs.splits import NO_ROLE, Role, check_roles
+from fedcover.graphs.splits import NO_ROLE, ROLE_WORDS, Role, check_roles
 from fedcover.graphs.wording import shown
 
 Strings = Sequence[str] | NDArray[Any]
@@ -166,10 +166,10 @@ def _roles(split: Any, n: int) -> NDArray[np.int8]:
     if values.dtype.kind in "iu":
         check_roles(values)
         return values.astype(np.int8)
-    numbers = {role.name.lower(): int(role) for role in Role} | {"": NO_ROLE, "None": NO_ROLE}
+    numbers = ROLE_WORDS | {"": NO_ROLE, "none": NO_ROLE}
     words = ["" if is_none(value) else str(value).strip() for value in _vector(split).tolist()]
     for word in words:
-        if word not in numbers:
+        if word.lower() not in numbers:
             known = ", ".join(role.name.lower() for role in Role)
             raise DataError(f"split has {shown(word)}; it must be one of {known}.")
-    return np.array([numbers[word] for word in words], dtype=np.int8)
+    return np.array([numbers[word.lower()] for word in words], dtype=np.int8)

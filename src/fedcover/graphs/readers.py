@@ -21,7 +21,7 @@ from fedcover.graphs.assemble import assemble
 from fedcover.graphs.features import MAX_CATEGORIES, Features, read_features
 from fedcover.graphs.labels import NO_LABEL, encode, too_many
 from fedcover.graphs.schema import Column, Schema
-from fedcover.graphs.splits import NO_ROLE, Role
+from fedcover.graphs.splits import NO_ROLE, ROLE_WORDS, Role
 from fedcover.graphs.tables import Table, find_table
 from fedcover.graphs.wording import shown
 
@@ -30,16 +30,6 @@ NODE_COLUMNS = ("id", "label", "client", "split")
 
 ENDS = ("source", "target")
 """The columns of ``edges`` that are used."""
-
-ROLE_NAMES = {
-    "training": "train",
-    "val": "valid",
-    "validation": "valid",
-    "cal": "calib",
-    "calibration": "calib",
-    "testing": "test",
-}
-"""Other names of roles, in a ``split`` column of any case."""
 
 UNCLEAR_LABELS = ("NA", "N/A", "#N/A", "<NA>", "NULL")
 """What other programs write where there is none, and what could be a label all the same."""
@@ -260,15 +250,13 @@ def _split(nodes: Table, y: NDArray[np.int64]) -> NDArray[np.int8]:
     words = nodes.text("split", empty=True)
     labelled = pl.Series(y != NO_LABEL)
     nodes.refuse_where(words.is_null() & labelled, "split", "is empty")
-    known = [role.name.lower() for role in Role]
-    roles = words.str.to_lowercase().replace(ROLE_NAMES).cast(pl.Enum(known), strict=False)
+    roles = words.str.to_lowercase().replace_strict(ROLE_WORDS, default=None, return_dtype=pl.Int8)
     unknown = roles.is_null() & words.is_not_null()
     if unknown.any():
         row = int(unknown.arg_max() or 0)
-        nodes.refuse(
-            f"{shown(words[row])} is not one of {', '.join(known)}", row=row, column="split"
-        )
-    numbers = roles.to_physical().cast(pl.Int8).fill_null(NO_ROLE).to_numpy().copy()
+        known = ", ".join(role.name.lower() for role in Role)
+        nodes.refuse(f"{shown(words[row])} is not one of {known}", row=row, column="split")
+    numbers = roles.fill_null(NO_ROLE).to_numpy().copy()
     numbers[y == NO_LABEL] = NO_ROLE
     if labelled.any():
         for role in (Role.TRAIN, Role.CALIB, Role.TEST):

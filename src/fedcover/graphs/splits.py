@@ -19,6 +19,16 @@ class Role(IntEnum):
     TEST = 3
 
 
+ROLE_WORDS = {role.name.lower(): int(role) for role in Role} | {
+    "training": int(Role.TRAIN),
+    "val": int(Role.VALID),
+    "validation": int(Role.VALID),
+    "cal": int(Role.CALIB),
+    "calibration": int(Role.CALIB),
+    "testing": int(Role.TEST),
+}
+"""Roles by the words that stand for them, in lower case."""
+
 NO_ROLE = -1
 """A node without a label is used for nothing: it is only seen as a neighbour."""
 
