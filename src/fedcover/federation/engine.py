@@ -35,7 +35,6 @@ class Client:
     valid: NDArray[np.int64]
     generated: int = 0  # nodes at the end that stand for neighbours elsewhere; they have no label
     generated_weight: float = 1.0  # of an edge to one of these
-    offset: NDArray[np.floating] | None = None  # added to the logits, nodes × classes
 
     @property
     def nodes(self) -> int:
@@ -78,9 +77,7 @@ class Plan:
     The task ``labels`` minimises the cross-entropy over a client's training nodes and weighs the
     clients by their number. The task ``links`` trains a variational graph auto-encoder
     (:mod:`fedcover.models.vgae`) and weighs all clients alike, as the paper's algorithm does; its
-    ``classes`` are the latent means followed by the log deviations. The task ``sets``
-    (:class:`fedcover.federation.sets.SetsPlan`) adds the size of prediction sets to the
-    cross-entropy; a client without training nodes takes part with weight 0.
+    ``classes`` are the latent means followed by the log deviations.
 
     With ``prior``, every client adds :func:`log_prior` to its logits, in training and after it.
     With ``patience``, a federation ends after so many rounds without a lower validation loss.
@@ -88,7 +85,7 @@ class Plan:
 
     model: str
     classes: int
-    task: Literal["labels", "links", "sets"] = "labels"
+    task: Literal["labels", "links"] = "labels"
     hidden: int = 64
     dropout: float = 0.5
     lr: float = 0.01

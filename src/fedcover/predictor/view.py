@@ -22,7 +22,7 @@ from fedcover.graphs.similar import Alike, similar_at
 from fedcover.graphs.splits import Role
 from fedcover.neighbors.augment import augment
 from fedcover.personal.mixture import TINY, mixed
-from fedcover.predictor.known import HOPS, inside, list_prints, located, touched
+from fedcover.predictor.known import inside, list_prints, located, touched
 from fedcover.predictor.models import outputs
 from fedcover.predictor.seen import Seen
 
@@ -51,15 +51,8 @@ class View:
             for number, one in enumerate(predictor.generated)
             if one is not None
         ]
-        hops = HOPS * (1 + sum(model.corrects for model in predictor.models))
         seen = Seen.of(
-            graph,
-            predictor.known,
-            predictor.clients,
-            predictor.given,
-            predictor.whole,
-            links,
-            hops,
+            graph, predictor.known, predictor.clients, predictor.given, predictor.whole, links
         )
         return cls(predictor, rescaled(graph, predictor.scaling), seen)
 
@@ -138,7 +131,7 @@ class View:
                 logits[part.nodes] = own[: len(part.nodes)]
             said.append(logits)
         if predictor.mixture is None:
-            return said[-1]
+            return said[0]
         probs = [
             conformal.softmax(own, model.temperature)
             for own, model in zip(said, predictor.models, strict=True)
