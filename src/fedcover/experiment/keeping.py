@@ -17,8 +17,7 @@ from fedcover.experiment.calibration import membership
 from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.recipes import Personal, Recipe
 from fedcover.experiment.training import KINDS, Outcome
-from fedcover.federation import Client
-from fedcover.federation.engine import log_prior
+from fedcover.federation import PartyGraph
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.partition import ClientGraph
 from fedcover.graphs.schema import schema_of
@@ -29,6 +28,7 @@ from fedcover.predictor.models import Generated, Model, planned
 from fedcover.predictor.predictor import Predictor
 from fedcover.predictor.seen import Seen
 from fedcover.predictor.view import View, rescaled
+from fedcover.training.plan import log_prior
 
 SPEAKING: dict[Personal, tuple[str, ...]] = {**KINDS, "tuned": ("tuned",)}
 """Which of a recipe's models are needed to predict."""
@@ -151,7 +151,7 @@ def _models(recipe: Recipe, outcome: Outcome) -> tuple[Model, ...]:
 
 
 def _generated(
-    clients: Sequence[Client], parts: Sequence[ClientGraph], names: NDArray[np.uint64]
+    clients: Sequence[PartyGraph], parts: Sequence[ClientGraph], names: NDArray[np.uint64]
 ) -> tuple[Generated | None, ...]:
     """What was appended to the clients' graphs (see :func:`fedcover.neighbors.augment.augment`)."""
     found: list[Generated | None] = []

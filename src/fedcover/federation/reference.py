@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch_geometric.nn import VGAE
 
-from fedcover.federation.engine import (
+from fedcover.models import Weights, initial_weights, to_module
+from fedcover.models.gnn import from_module, load_weights
+from fedcover.models.vgae import MAX_LOGSTD, PairSampler, noise
+from fedcover.training.plan import (
     Federation,
     Here,
     OnRound,
@@ -28,9 +31,6 @@ from fedcover.federation.engine import (
     inputs,
     log_prior,
 )
-from fedcover.models import Weights, initial_weights, to_module
-from fedcover.models.gnn import from_module, load_weights
-from fedcover.models.vgae import MAX_LOGSTD, PairSampler, noise
 
 
 class Reference(Here):

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fedcover.federation import Client, Plan
-from fedcover.federation.forward import forward
+from fedcover.federation import PartyGraph, Plan
 from fedcover.models import Weights
+from fedcover.training.forward import forward
 
 PLANNED = ("model", "classes", "hidden", "unit_features", "batch_size")
 """What of a plan matters after training."""
@@ -43,7 +43,9 @@ def planned(plan: Plan) -> Plan:
     return Plan(**{name: getattr(plan, name) for name in PLANNED})
 
 
-def outputs(models: Sequence[Model], clients: Sequence[Client]) -> list[list[NDArray[np.float32]]]:
+def outputs(
+    models: Sequence[Model], clients: Sequence[PartyGraph]
+) -> list[list[NDArray[np.float32]]]:
     """What every model says about every client's nodes, generated ones included: logits."""
     return [
         [

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from fedcover import conformal
 from fedcover.errors import DataError
-from fedcover.federation import Client
+from fedcover.federation import PartyGraph
 from fedcover.graphs.align import aligned
 from fedcover.graphs.assemble import feature_matrix, with_features
 from fedcover.graphs.check import check_graph
@@ -139,12 +139,12 @@ class View:
         together = mixed(probs, predictor.mixture[self.seen.client])
         return np.asarray(np.log(np.maximum(together, TINY)).astype(np.float32))
 
-    def _clients(self) -> list[Client]:
+    def _clients(self) -> list[PartyGraph]:
         """The clients' graphs with their generated neighbours, as far as these' nodes are there."""
         x, seen, clients = feature_matrix(self.graph), self.seen, []
         for part, generated in zip(self._parts, self.predictor.generated, strict=True):
             train = np.flatnonzero(seen.role[part.nodes] == Role.TRAIN)
-            client = Client(
+            client = PartyGraph(
                 x[part.nodes],
                 part.edge_index,
                 np.zeros(len(part.nodes), dtype=np.int64),

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.federation.engine import batches
-from fedcover.federation.field import TrainingField
-from fedcover.federation.first_layer import SparseFirst
-from fedcover.federation.layout import Index
-from fedcover.federation.links import LinkField
-from fedcover.federation.stack import Parameters, Stack
+from fedcover.training.first_layer import SparseFirst
+from fedcover.training.layout import Index
+from fedcover.training.links import LinkField
+from fedcover.training.plan import batches
+from fedcover.training.receptive_field import TrainingField
+from fedcover.training.stack import Parameters, Stack
 
 
 class Optimiser:

@@ -25,7 +25,7 @@ Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × featur
 
 
 @dataclass(frozen=True)
-class Client:
+class PartyGraph:
     """One party's graph, with local node numbers. It never leaves the party."""
 
     x: Features
@@ -57,7 +57,7 @@ class Client:
 class Federation:
     """The clients of one repetition, and the seed of everything random in it."""
 
-    clients: Sequence[Client]
+    clients: Sequence[PartyGraph]
     seed: int
     first: int = 0  # the first client's number: not 0 where a process holds one of several
 
@@ -173,7 +173,7 @@ def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list
     return steps
 
 
-def inputs(client: Client, plan: Plan) -> Features:
+def inputs(client: PartyGraph, plan: Plan) -> Features:
     """The client's features as the model sees them; a row of zeros stays one."""
     x = client.x
     if not plan.unit_features:
@@ -185,7 +185,7 @@ def inputs(client: Client, plan: Plan) -> Features:
     return (x * scale[:, None]).astype(np.float32)
 
 
-def log_prior(client: Client, plan: Plan) -> NDArray[np.float64]:
+def log_prior(client: PartyGraph, plan: Plan) -> NDArray[np.float64]:
     r"""What is added to a client's logits for its label mix, one number a label.
 
     It is :math:`\tau \log \pi_k` with the client's own training labels

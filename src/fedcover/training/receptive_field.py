@@ -9,10 +9,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedcover.federation.dropout import Dropout
-from fedcover.federation.layout import Index, Layout, distinct
-from fedcover.federation.sparse import TwoWay
-from fedcover.federation.stack import Parameters, Stack
+from fedcover.training.dropout import Dropout
+from fedcover.training.layout import Index, Layout, distinct
+from fedcover.training.sparse import TwoWay
+from fedcover.training.stack import Parameters, Stack
 
 
 class Field:

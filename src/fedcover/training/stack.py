@@ -10,10 +10,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedcover.federation.engine import Federation, Plan, inputs, log_prior
-from fedcover.federation.first_layer import DenseFirst, SparseFirst
-from fedcover.federation.layout import Index
 from fedcover.models.gnn import operators, propagation
+from fedcover.training.first_layer import DenseFirst, SparseFirst
+from fedcover.training.layout import Index
+from fedcover.training.plan import Federation, Plan, inputs, log_prior
 
 # Shares of non-zero features from which the dense first layer is faster (benchmarks/speed.py);
 # mini-batches cut a new field each step, which is cheap for dense rows.
