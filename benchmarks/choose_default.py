@@ -31,7 +31,7 @@ import fedcover
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Judge
 from fedcover.experiment.methods import Repetition
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import Trainer
 from fedcover.federation import InProcess

@@ -20,12 +20,12 @@ import polars as pl
 import fedcover
 from fedcover.experiment.evaluation import Judge
 from fedcover.experiment.methods import METHODS, Setting
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import plan_of
 from fedcover.federation import Federation, InProcess
 from fedcover.federation.ledger import Ledger
-from fedcover.neighbors.augment import append_rows
+from fedcover.party.augment import append_rows
 from fedcover.neighbors.gen import generate
 from fedcover.neighbors.settings import GenSettings
 

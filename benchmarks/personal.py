@@ -17,7 +17,7 @@ import torch
 import fedcover
 from fedcover.errors import DataError
 from fedcover.experiment.methods import cut
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.experiment.run import prepare, settled
 from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess

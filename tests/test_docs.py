@@ -26,7 +26,7 @@ from fedcover.cli import main
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
 from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, THRESHOLDS
 from fedcover.experiment.methods import METHODS
-from fedcover.experiment.recipes import PARTS
+from fedcover.recipes import PARTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

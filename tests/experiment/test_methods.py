@@ -4,7 +4,7 @@ from scipy import sparse
 
 from fedcover import Config
 from fedcover.experiment.methods import METHODS, Repetition, Setting
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess, Trained
 from fedcover.graphs import Role, feature_matrix, partition, split

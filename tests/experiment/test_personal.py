@@ -8,7 +8,7 @@ import pytest
 
 from fedcover import conformal, run
 from fedcover.experiment.frames import KEY
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import Trainer
 from fedcover.federation import InProcess, Reference

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedcover import Config, UsageError
 from fedcover.experiment.methods import METHODS
-from fedcover.experiment.recipes import Recipe, recipe_of
+from fedcover.recipes import Recipe, recipe_of
 
 SHARED = ("fed", "gen", "fedsage", "fedsage+", "restored")
 ALONE = ("loc", "central")

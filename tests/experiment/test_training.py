@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedcover.errors import UsageError
-from fedcover.experiment.recipes import Recipe, recipe_of
+from fedcover.recipes import Recipe, recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import Trainer
 from fedcover.federation import InProcess

@@ -13,7 +13,7 @@ from fedcover.errors import DataError
 from fedcover.federation import Federation, InProcess, Plan, Prior, Reference, Trained, inprocess
 from fedcover.federation.validation import Best
 from fedcover.models import MODELS
-from fedcover.neighbors.augment import augment
+from fedcover.party.augment import augment
 from fedcover.training.plan import inputs, log_prior
 from fedcover.training.stack import Parameters
 

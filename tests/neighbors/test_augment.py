@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcover.neighbors.augment import mean_entries, trimmed
+from fedcover.party.augment import mean_entries, trimmed
 
 
 def test_trimming_keeps_the_largest_entries_with_their_values():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcover.neighbors.links import choose_links, nearest, top_pairs
+from fedcover.party.links import choose_links, nearest, top_pairs
 
 
 def column(*values: float) -> np.ndarray:

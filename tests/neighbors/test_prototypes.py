@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcover.errors import UsageError
-from fedcover.federation import PartyGraph
+from fedcover.training.plan import PartyGraph
 from fedcover.models.vae import VaeSettings
-from fedcover.neighbors.prototypes import _centres, client_prototypes, cluster, means, merge_small
+from fedcover.party.prototypes import _centres, client_prototypes, cluster, means, merge_small
 from fedcover.privacy import Privacy
 
 COUNTS = (2, 5, 10, 20)

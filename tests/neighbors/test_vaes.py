@@ -6,10 +6,10 @@ import scipy.sparse as sp
 import torch
 
 from fedcover.errors import UsageError
-from fedcover.federation import PartyGraph
+from fedcover.training.plan import PartyGraph
 from fedcover.models.vae import VAE, VaeSettings, vae_loss
 from fedcover.neighbors import vaes
-from fedcover.neighbors.vaes import (
+from fedcover.models.vaes import (
     initial_weights_of,
     marginal_output,
     noise_of,

@@ -61,7 +61,7 @@ def test_it_gives_what_the_in_process_engine_gives(
 def test_weights_are_those_of_the_in_process_engine(
     method: str, sites: Path, driver: Callable[..., Driver]
 ) -> None:
-    from fedcover.experiment.recipes import recipe_of
+    from fedcover.recipes import recipe_of
     from fedcover.experiment.training import Trainer
 
     ours = driver(methods=(method,), rounds=8).run()[method].weights

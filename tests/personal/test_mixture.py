@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
 from fedcover.conformal.protocol import converse
-from fedcover.personal.mixture import (
+from fedcover.models.mixture import (
     TINY,
     choose_weights,
     losses,

@@ -7,7 +7,7 @@ import pytest
 
 from fedcover.errors import UsageError
 from fedcover.privacy import Privacy
-from fedcover.privacy.accounting import require_opacus
+from fedcover.privacy import require_opacus
 
 
 @pytest.mark.parametrize("epsilon", [1, 5])

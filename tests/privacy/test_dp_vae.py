@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from fedcover.errors import DataError
-from fedcover.federation import PartyGraph
+from fedcover.training.plan import PartyGraph
 from fedcover.models.vae import VAE, Posterior, VaeSettings, VaeWeights, vae_loss
 from fedcover.privacy import Privacy
 from fedcover.privacy import dp_vae as module
-from fedcover.privacy.dp_vae import (
+from fedcover.models.private_vae import (
     check_size,
     noise_note,
     prior_samples,

@@ -9,7 +9,7 @@ import pytest
 from fedcover import Config, DataError, UsageError
 from fedcover.experiment.configfile import configured
 from fedcover.experiment.methods import Setting, cut
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess

@@ -76,6 +76,7 @@ from fedcover.conformal.scores import (
 )
 from fedcover.conformal.sets import add_top_label, crossing_sets, prediction_sets
 from fedcover.conformal.temperature import (
+    TEMPERATURES,
     averaged_client,
     averaged_server,
     fit_temperature,
@@ -107,6 +108,7 @@ __all__ = [
     "RULES",
     "SCORES",
     "SNAPS_GRID",
+    "TEMPERATURES",
     "Client",
     "Diffusion",
     "GraphScore",

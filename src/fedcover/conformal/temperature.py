@@ -8,14 +8,19 @@ client/server pairs; a client's local data are the logits and labels of its vali
 ``averaged``: the paper's; every client fits its own T, the server takes the plain mean.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcover.conformal.checks import check_labels
-from fedcover.conformal.protocol import Message, Server, converse
+from fedcover.conformal.protocol import Client, Message, Server, converse
 from fedcover.errors import DataError, UsageError
+from fedcover.fixed_point import decode, encode
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
+_BITS = 24  # of the fraction of a slope; there is room for logits of 1000 at 10⁸ nodes
 _ROUNDS, _POINTS = 4, 33  # every round narrows the bracket of log β 32 times: 6 → 6e-6
 
 ValidationNodes = tuple[ArrayLike, ArrayLike]
@@ -37,14 +42,14 @@ def nll(logits: ArrayLike, labels: ArrayLike, temperature: float = 1.0) -> float
 
 
 def pooled_client(local: ValidationNodes, query: Message) -> Message:
-    """Send the local sums of dNLL/dβ at the asked points; zeros without validation nodes."""
+    """Send the local sums of dNLL/dβ at the asked points, in fixed point; zeros without nodes."""
     logits = _centred(local[0])
     labels = check_labels(local[1], *logits.shape)
     true = logits[np.arange(len(labels)), labels]
     slopes = [
         ((softmax(logits, 1.0 / beta) * logits).sum(axis=1) - true).sum() for beta in query["beta"]
     ]
-    return {"slopes": np.array(slopes)}
+    return {"slopes": encode(slopes, _BITS)}
 
 
 def pooled_server() -> Server[float]:
@@ -58,7 +63,7 @@ def pooled_server() -> Server[float]:
     for _ in range(_ROUNDS):
         log_beta = np.linspace(low, high, _POINTS)
         replies = yield {"beta": np.exp(log_beta)}
-        slopes = np.sum([reply["slopes"] for reply in replies], axis=0)
+        slopes = decode(sum(reply["slopes"] for reply in replies), _BITS)
         if not slopes.any():
             return 1.0
         if slopes[0] >= 0.0:
@@ -86,6 +91,20 @@ def averaged_server() -> Server[float]:
     replies = yield {}
     fitted = [float(reply["temperature"][0]) for reply in replies if reply["n"][0] > 0]
     return float(np.mean(fitted)) if fitted else 1.0
+
+
+class Fit(NamedTuple):
+    """A way to find one temperature for all clients."""
+
+    server: Callable[[], Server[float]]
+    client: Client[ValidationNodes]
+    summed: bool  # whether replies are only ever added up
+
+
+TEMPERATURES = {
+    "pooled": Fit(pooled_server, pooled_client, summed=True),
+    "averaged": Fit(averaged_server, averaged_client, summed=False),
+}
 
 
 def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:

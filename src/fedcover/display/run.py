@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fedcover.conformal import RULES
 from fedcover.experiment.config import Config
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.experiment.run import Run
 from fedcover.experiment.summary import STANDARD_ERRORS, closed_share, summarise
 

@@ -15,15 +15,15 @@ from fedcover.conformal.mondrian import GROUP_RULES
 from fedcover.conformal.quantiles import RULES
 from fedcover.conformal.scores import SCORES
 from fedcover.errors import UsageError
-from fedcover.experiment.methods import METHODS
-from fedcover.experiment.recipes import BEST, recipe_of
+from fedcover.recipes import METHODS
+from fedcover.recipes import BEST, recipe_of
 from fedcover.graphs.partition import METHODS as PARTITIONS
 from fedcover.models import MODELS
 from fedcover.neighbors.neighgen import NeighGenSettings
 from fedcover.neighbors.settings import GenSettings, settings_from
 from fedcover.personal import PersonalSettings
 from fedcover.privacy import Privacy
-from fedcover.privacy.accounting import PROTOTYPES
+from fedcover.privacy import PROTOTYPES
 
 CLIENTS = 10
 """How many clients the graph is divided among, unless it brings its own."""

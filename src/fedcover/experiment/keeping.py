@@ -15,9 +15,9 @@ from torch_geometric.data import Data
 from fedcover import conformal
 from fedcover.experiment.calibration import membership
 from fedcover.experiment.evaluation import Evaluation, Judge
-from fedcover.experiment.recipes import Personal, Recipe
+from fedcover.recipes import Personal, Recipe
 from fedcover.experiment.training import KINDS, Outcome
-from fedcover.federation import PartyGraph
+from fedcover.training.plan import PartyGraph
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.partition import ClientGraph
 from fedcover.graphs.schema import schema_of
@@ -153,7 +153,7 @@ def _models(recipe: Recipe, outcome: Outcome) -> tuple[Model, ...]:
 def _generated(
     clients: Sequence[PartyGraph], parts: Sequence[ClientGraph], names: NDArray[np.uint64]
 ) -> tuple[Generated | None, ...]:
-    """What was appended to the clients' graphs (see :func:`fedcover.neighbors.augment.augment`)."""
+    """What was appended to the clients' graphs (see :func:`fedcover.party.augment.augment`)."""
     found: list[Generated | None] = []
     for client, part in zip(clients, parts, strict=True):
         own = client.own

@@ -129,7 +129,7 @@ def _with_parts(repetition: Repetition, parts: list[ClientGraph]) -> Prepared:
 
 def _restored(repetition: Repetition) -> Prepared:
     """Every client's graph with its cut edges, and the features of their far ends, given back."""
-    from fedcover.neighbors.augment import augment
+    from fedcover.party.augment import augment
 
     bare, partition = cut(repetition), repetition.partition
     x, missing = feature_matrix(repetition.graph), partition.cut_edges

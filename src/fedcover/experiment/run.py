@@ -34,7 +34,7 @@ from fedcover.experiment.frames import (
 )
 from fedcover.experiment.keeping import Keeper, kept
 from fedcover.experiment.methods import Progress, Repetition
-from fedcover.experiment.recipes import Recipe, recipe_of
+from fedcover.recipes import Recipe, recipe_of
 from fedcover.experiment.shown import Shown, shown
 from fedcover.experiment.store import write_run
 from fedcover.experiment.training import Outcome, Trainer
@@ -48,7 +48,7 @@ from fedcover.graphs.statistics import describe
 from fedcover.predictor import Predictor, save_predictor
 from fedcover.predictor.files import FOLDER
 from fedcover.privacy import Spending
-from fedcover.privacy.dp_vae import check_size
+from fedcover.models.private_vae import check_size
 
 UNSCALED = 100.0
 """A feature beyond this is not on the scale that weights are drawn for."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedcover.experiment import mixing
 from fedcover.experiment.config import Config
 from fedcover.experiment.methods import Prepared, Progress, Repetition, Setting
-from fedcover.experiment.recipes import Personal, Recipe
+from fedcover.recipes import Personal, Recipe
 from fedcover.federation import Engine, Plan, Trained
 from fedcover.federation.ledger import Ledger
 

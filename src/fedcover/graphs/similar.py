@@ -70,6 +70,12 @@ def cosines(x: Features, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.where(nodes >= 0, np.maximum(result, 0.0), 0.0)
 
 
+def similar_to(x: Features) -> Alike:
+    """The similar nodes of every node, and their cosines."""
+    nodes = similar_nodes(x)
+    return nodes, cosines(x, nodes)
+
+
 def similar_at(x: Features, parts: Sequence[ClientGraph]) -> list[Alike]:
     """For every client the similar nodes among its own."""
     found = []

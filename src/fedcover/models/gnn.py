@@ -43,6 +43,11 @@ class Weights:
         return self.first, self.first_bias, self.second, self.second_bias
 
     @property
+    def weights(self) -> Weights:
+        """Themselves."""
+        return self
+
+    @property
     def nbytes(self) -> int:
         """Bytes of one message that carries the weights."""
         return sum(t.numel() * t.element_size() for t in self.tensors())

@@ -9,7 +9,7 @@ paper's section 3; over a client's nodes it is the paper's appendix, "Sparsity R
 
 with :math:`\mathcal L_{rec}` and :math:`\mathcal L_{kl}` averaged over the nodes and summed over
 features and latent units. The functions below take one client's tensors; the stack of all clients
-(:mod:`fedcover.neighbors.vaes`) and the private training (:mod:`fedcover.privacy`) use them too.
+(:mod:`fedcover.models.vaes`) and the private training (:mod:`fedcover.privacy`) use them too.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from torch.nn import functional
 from fedcover.conformal.protocol import Direction
 from fedcover.federation.ledger import Ledger
 from fedcover.neighbors.neighgen import Generator, NeighGenSettings
-from fedcover.neighbors.prototypes import cluster, means, merge_small
-from fedcover.neighbors.vaes import dense
+from fedcover.party.prototypes import cluster, means, merge_small
+from fedcover.models.vaes import dense
 from fedcover.training.layout import Index
 from fedcover.training.plan import Features
 from fedcover.training.sparse import Bag

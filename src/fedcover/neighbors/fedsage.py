@@ -16,7 +16,7 @@ import torch
 from fedcover.errors import UsageError
 from fedcover.federation import Federation, PartyGraph
 from fedcover.federation.ledger import Ledger
-from fedcover.neighbors.augment import augment, mean_entries, trimmed
+from fedcover.party.augment import augment, mean_entries, trimmed
 from fedcover.neighbors.neighgen import NeighGenSettings
 from fedcover.neighbors.neighgens import Learned, NeighGens
 from fedcover.training.plan import Features, OnRound

@@ -25,13 +25,13 @@ from fedcover.federation import Engine, Federation, PartyGraph
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.models import Weights
-from fedcover.neighbors.augment import append_rows, augment, mean_entries, trimmed
-from fedcover.neighbors.links import choose_links
-from fedcover.neighbors.prototypes import client_prototypes
+from fedcover.party.augment import append_rows, augment, mean_entries, trimmed
+from fedcover.party.links import choose_links
+from fedcover.party.prototypes import client_prototypes
 from fedcover.neighbors.settings import GenSettings
-from fedcover.neighbors.vaes import is_binary
+from fedcover.models.vaes import is_binary
 from fedcover.privacy import Privacy
-from fedcover.privacy.dp_vae import noise_note
+from fedcover.models.private_vae import noise_note
 from fedcover.training.plan import Features, OnRound
 
 

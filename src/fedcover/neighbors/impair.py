@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fedcover.federation import PartyGraph
+from fedcover.training.plan import PartyGraph
 
 
 @dataclass(frozen=True)

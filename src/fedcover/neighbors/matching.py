@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.neighbors.impair import Impaired
-from fedcover.neighbors.vaes import dense
+from fedcover.models.vaes import dense
 from fedcover.training.layout import Layout
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 from fedcover.errors import UsageError
-from fedcover.federation import Plan
+from fedcover.training.plan import Plan
 from fedcover.models.vae import VaeSettings
-from fedcover.neighbors.links import RULES
+from fedcover.party.links import RULES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class GenSettings:
     """The paper's grid of M and p, the VAE, and the federated VGAE.
 
     ``linking`` is ``node`` or ``global``: whether the share p is taken of each node's pairs or of
-    all pairs at a client, see :func:`fedcover.neighbors.links.choose_links`. The grid's cells are
+    all pairs at a client, see :func:`fedcover.party.links.choose_links`. The grid's cells are
     compared after ``screening`` rounds of training.
     """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedcover.errors import DataError, UsageError
 from fedcover.experiment.config import Config
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.graphs.catalogue import DATASETS
 
 PRESETS = ("default", "paper")

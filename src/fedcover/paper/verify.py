@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from fedcover.errors import DataError
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.federation.inprocess import threads
 from fedcover.paper.grid import Cell
 from fedcover.paper.rows import IDENTITY

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from fedcover import conformal
 from fedcover.conformal.protocol import Message, Server, side_by_side
-from fedcover.experiment.recipes import Recipe, recipe_of
+from fedcover.recipes import Recipe, recipe_of
 from fedcover.experiment.temperature import WAYS
 from fedcover.graphs.schema import Schema
-from fedcover.neighbors.links import count_links
+from fedcover.party.links import count_links
 from fedcover.parties import checks
 from fedcover.parties.calibration import CalibrationCheck
 from fedcover.parties.checkpoint import Checkpoint

@@ -10,7 +10,7 @@ from typing import Any
 from fedcover.conformal.scores import SCORES
 from fedcover.errors import UsageError
 from fedcover.experiment.config import Config
-from fedcover.experiment.recipes import Recipe, recipe_of
+from fedcover.recipes import Recipe, recipe_of
 from fedcover.experiment.training import plan_of
 from fedcover.federation import Plan
 from fedcover.graphs.schema import Schema

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedcover import __version__
 from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, SETS, frame
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.experiment.run import hardware, versions
 from fedcover.experiment.store import write_run
 from fedcover.graphs.schema import Schema

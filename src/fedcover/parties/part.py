@@ -21,17 +21,17 @@ from fedcover import conformal
 from fedcover.conformal.protocol import Message, answer_each
 from fedcover.errors import DataError, UsageError
 from fedcover.experiment.config import Config
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.experiment.temperature import WAYS
 from fedcover.federation import Federation, PartyGraph, Plan
 from fedcover.federation.participant import Participant
 from fedcover.federation.program import train_stack
 from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.graphs.splits import Role
-from fedcover.neighbors.augment import augment
+from fedcover.party.augment import augment
 from fedcover.neighbors.gen import Got, Received, others, received_by, unlinked
-from fedcover.neighbors.links import choose_links
-from fedcover.neighbors.prototypes import client_prototypes
+from fedcover.party.links import choose_links
+from fedcover.party.prototypes import client_prototypes
 from fedcover.parties import proof
 from fedcover.parties.checkpoint import Checkpoint
 from fedcover.parties.fedavg import stacked, unstacked

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from fedcover.experiment.config import Config
-from fedcover.federation import PartyGraph
+from fedcover.training.plan import PartyGraph
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.readers import read_folder

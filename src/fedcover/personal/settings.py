@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any
 
 from fedcover.errors import UsageError
-from fedcover.federation import Prior
+from fedcover.training.plan import Prior
 
 MAX_STRENGTH = 10.0  # of the prior: a label that 100 nodes lack gets about e^-50, still a number
 

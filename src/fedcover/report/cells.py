@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from fedcover.errors import DataError
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.experiment.summary import CELL, STANDARD_ERRORS, band_of, summarise
 
 SETTING = ("preset", "variant", "dataset", "clients")

@@ -1,7 +1,7 @@
-r"""FedAvg (McMahan et al., 2017): :math:`\theta = \sum_k \frac{n_k}{n} \theta_k` over the stack.
+"""Weights between the shared models and the stacked parties: out to all, and back as one sum.
 
-``n_k`` is the number of client k's training nodes, or 1 for the task ``links``. Where a client has
-no weight row for a feature (it never occurs there), its row is the one it was sent.
+A party's share is that of its training nodes, or 1/K for the task ``links``. Where a party has no
+weight row for a feature (it never occurs there), its change is 0.
 """
 
 from __future__ import annotations
@@ -20,32 +20,34 @@ from fedcover.training.stack import Parameters, Stack
 
 
 class Averaging:
-    """Moves weights between the federations' shared models and the stacked clients."""
+    """Moves weights between the federations' shared models and the stacked parties."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, bits: int, total: int | None = None) -> None:
+        """``total`` stands for the federation's training nodes where not all parties are here."""
         self._stack = stack
         self._federation_of = torch.from_numpy(stack.federation_of)
+        dtype = stack.plan.dtype
         alike = stack.plan.task == "links"
         trained = np.array([1 if alike else len(c.train) for c in stack.clients], dtype=np.float64)
         totals = np.bincount(stack.federation_of, trained, minlength=stack.federations)
-        share = trained / totals[stack.federation_of]
-        self._shares = torch.zeros(stack.federations, len(stack.clients), dtype=stack.plan.dtype)
-        self._shares[self._federation_of, torch.arange(len(share))] = torch.from_numpy(share).to(
-            stack.plan.dtype
-        )
+        whole = totals[stack.federation_of] if total is None else np.full(len(trained), total)
+        self._unit = 2.0**-bits
+        self._scale = torch.from_numpy(trained / whole * 2.0**bits).to(dtype)
+        self._sum = torch.zeros(stack.federations, len(stack.clients), dtype=dtype)
+        self._sum[self._federation_of, torch.arange(len(trained))] = self._unit
 
         first = stack.first
         self._row_of: Tensor | None = None
         if isinstance(first, SparseFirst):
             owner = stack.federation_of[first.client_of_row]
             row = owner * stack.features + first.feature_of_row
-            rows = stack.federations * stack.features
-            value = share[first.client_of_row]
-            matrix = sp.csr_array((value, (row, np.arange(len(row)))), shape=(rows, len(row)))
+            shape = (stack.federations * stack.features, len(row))
+            matrix = sp.csr_array(
+                (np.full(len(row), self._unit), (row, np.arange(len(row)))), shape=shape
+            )
             self._row_of = torch.from_numpy(row)
-            self._sum = Bag(matrix, stack.plan.dtype)
-            kept = 1.0 - np.bincount(row, value, minlength=rows)
-            self._kept = torch.from_numpy(np.clip(kept, 0, 1)).to(stack.plan.dtype)[:, None]
+            self._sum_rows = Bag(matrix, dtype)
+            self._scale_rows = self._scale[torch.from_numpy(first.client_of_row)]
 
     def shared(self, weights: Sequence[Weights]) -> Parameters:
         """One model for each federation, laid out for the stack."""
@@ -62,7 +64,7 @@ class Averaging:
         )
 
     def broadcast(self, shared: Parameters, into: Parameters | None = None) -> Parameters:
-        """What every client starts a round with, in a new place or in that of ``into``."""
+        """What every party starts a round with, in a new place or in that of ``into``."""
         first = self._federation_of if self._row_of is None else self._row_of
         rows = (first, *[self._federation_of] * 3)
         places = into.tensors() if into else [None] * len(rows)
@@ -73,19 +75,43 @@ class Averaging:
             )
         )
 
-    def average(self, local: Parameters, shared: Parameters) -> Parameters:
-        """The clients' weighted mean; ``shared`` is what they were sent."""
-
-        def mean(stacked: Tensor) -> Tensor:
-            return (self._shares @ stacked.flatten(1)).view(-1, *stacked.shape[1:])
-
+    def average(self, local: Parameters, sent: Parameters, shared: Parameters) -> Parameters:
+        """The shared models with the sum of their parties' changes; ``sent`` is overwritten."""
+        terms = self._terms(local, sent)
+        sums = [
+            (self._sum @ term.flatten(1)).view(-1, *term.shape[1:]) for term in terms.tensors()[1:]
+        ]
         if self._row_of is None:
-            first = mean(local.first)
+            first = (self._sum @ terms.first.flatten(1)).view(-1, *terms.first.shape[1:])
         else:
-            first = self._sum(local.first).addcmul_(shared.first, self._kept)
+            first = self._sum_rows(terms.first)
         return Parameters(
-            first, mean(local.first_bias), mean(local.second), mean(local.second_bias)
+            *(
+                change.add_(before)
+                for change, before in zip((first, *sums), shared.tensors(), strict=True)
+            )
         )
+
+    def change(self, local: Parameters, sent: Parameters, client: int) -> Weights:
+        """One party's term of the sum, in units of 2^-bits; ``sent`` is overwritten."""
+        terms, stack = self._terms(local, sent), self._stack
+        start = Parameters(
+            terms.first.new_zeros(stack.federations * stack.features, terms.first.shape[-1])
+            if self._row_of is not None
+            else terms.first,
+            *terms.tensors()[1:],
+        )
+        return self.client_weights(terms, start, client)
+
+    def _terms(self, local: Parameters, sent: Parameters) -> Parameters:
+        """round(share · (local − sent) · 2^bits), in the place of ``sent``."""
+        scales = [self._scale] * 4
+        if self._row_of is not None:
+            scales[0] = self._scale_rows
+        for now, before, scale in zip(local.tensors(), sent.tensors(), scales, strict=True):
+            torch.sub(now, before, out=before)
+            before.mul_(scale.view(-1, *[1] * (before.dim() - 1))).round_()
+        return sent
 
     def federation_of_rows(self, shared: bool) -> list[Tensor]:
         """For each tensor of the parameters, the federation that its rows belong to."""

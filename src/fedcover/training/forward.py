@@ -21,7 +21,7 @@ def forward(
 ) -> list[NDArray[np.float32]]:
     """The logits of every client's nodes under its own weights, as training computes them."""
     stack = Stack([Federation([client], 0, first=k) for k, client in enumerate(clients)], plan)
-    averaging = Averaging(stack)
+    averaging = Averaging(stack, bits=0)
     local = averaging.broadcast(averaging.shared([one.to(plan.dtype) for one in weights]))
     rows = Field(stack, np.arange(len(stack.y))).logits(local).numpy()
     by_place = np.split(rows, stack.starts[1:-1])

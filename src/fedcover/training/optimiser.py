@@ -43,11 +43,10 @@ class Optimiser:
             for steps in np.unique(self._steps)
         ]
 
-    def round(self, local: Parameters, round_: int) -> None:
-        """All local steps of all clients between two averagings."""
+    def round(self, local: Parameters, round_: int, sent: Parameters) -> None:
+        """All local steps of all parties between two averages; ``sent`` is what they began with."""
         fields = repeat(self._whole) if self._whole else self._batches(round_)
         prox = self._stack.plan.prox if self._stack.plan.average else 0.0
-        sent = local.clone() if prox else local
         for step, field in zip(range(int(self._steps.max())), fields, strict=False):
             gradients = field.gradients(local, (round_ << 20) + step)
             if prox and step > 0:  # before the first step nothing has drifted

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedcover.experiment.config import Config
-from fedcover.experiment.recipes import BEST, recipe_of
+from fedcover.recipes import BEST, recipe_of
 
 AXES: dict[str, tuple[Any, ...]] = {
     "model": ("gcn", "sage"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from fedcover.experiment.recipes import recipe_of
+from fedcover.recipes import recipe_of
 from fedcover.paper.definition import Definition, Selection, Variant
 
 MODEL = "gcn"

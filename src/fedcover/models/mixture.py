@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcover.conformal.protocol import Client, Message, Server
+from fedcover.fixed_point import decode, encode
 
 STEPS = 10  # weights are multiples of a tenth
 TINY = 1e-300  # a probability that underflowed still has a logarithm
+BITS = 24  # of the fraction of a loss that is sent
 EQUAL = 1e-9  # of the lowest loss, and of 1: nearer points differ by rounding alone
 
 Probs = NDArray[np.float64]
@@ -50,10 +52,10 @@ def losses(true_probs: Probs, grid: Probs) -> Probs:
 
 
 def mixture_client(grid: Probs) -> Client[Probs]:
-    """Send the summed loss of every grid point, and the number of validation nodes."""
+    """Send the summed loss of every grid point, in fixed point, and how many nodes it is of."""
 
     def answer(true_probs: Probs, _query: Message) -> Message:
-        return {"losses": losses(true_probs, grid), "n": np.array([len(true_probs)])}
+        return {"losses": encode(losses(true_probs, grid), BITS), "n": np.array([len(true_probs)])}
 
     return answer
 
@@ -61,7 +63,7 @@ def mixture_client(grid: Probs) -> Client[Probs]:
 def mixture_server() -> Server[Probs]:
     """The federation's mean loss at each grid point; zeros without any validation node."""
     replies = yield {}
-    total = np.sum([reply["losses"] for reply in replies], axis=0)
+    total = decode(sum(reply["losses"] for reply in replies), BITS)
     count = sum(int(reply["n"][0]) for reply in replies)
     return np.asarray(total / max(count, 1))
 

@@ -16,11 +16,11 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from fedcover.errors import UsageError
-from fedcover.federation import PartyGraph
+from fedcover.training.plan import PartyGraph
 from fedcover.models.vae import VaeSettings
-from fedcover.neighbors.vaes import Key, trained_vaes, training_features
-from fedcover.privacy.accounting import Privacy
-from fedcover.privacy.dp_vae import prior_samples, train_private_vaes
+from fedcover.models.vaes import Key, trained_vaes, training_features
+from fedcover.privacy import Privacy
+from fedcover.models.private_vae import prior_samples, train_private_vaes
 
 STARTS = 3  # k-means++ starts; the best one counts
 

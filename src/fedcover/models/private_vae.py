@@ -1,8 +1,8 @@
 """A client's VAE trained with DP-SGD (Opacus), and prototypes from samples of its prior.
 
 Every quantity but the clipped gradients is public: the start (no marginal frequencies, unlike
-:mod:`fedcover.neighbors.vaes`), the sampling rate, the steps, the noise; see
-:mod:`fedcover.privacy.accounting`. Whether features are binary counts as public, being a property
+:mod:`fedcover.models.vaes`), the sampling rate, the steps, the noise; see
+:mod:`fedcover.privacy`. Whether features are binary counts as public, being a property
 of the columns on which all parties agree (``VaeSettings.binary``).
 
 Not covered by ε: the GNN's and the VGAE's weights, and the number of training nodes that weights
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.errors import DataError
-from fedcover.federation import PartyGraph
+from fedcover.training.plan import PartyGraph
 from fedcover.models.vae import (
     VAE,
     Posterior,
@@ -32,7 +32,7 @@ from fedcover.models.vae import (
     sparsity_of_logit,
     squared_loss,
 )
-from fedcover.neighbors.vaes import (
+from fedcover.models.vaes import (
     Key,
     TrainedVae,
     dense,
@@ -40,7 +40,7 @@ from fedcover.neighbors.vaes import (
     settings_binary,
     training_features,
 )
-from fedcover.privacy.accounting import Privacy, require_opacus
+from fedcover.privacy import Privacy, require_opacus
 
 BOUND = 100.0  # of a feature's size
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.errors import UsageError
-from fedcover.federation import PartyGraph
+from fedcover.training.plan import PartyGraph
 from fedcover.models.vae import (
     VaeSettings,
     VaeWeights,

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fedcover.federation import PartyGraph
+from fedcover.training.plan import PartyGraph
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.training.plan import Features
 

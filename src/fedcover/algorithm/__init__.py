@@ -1,0 +1,1 @@
+"""What the coordinator asks: generators that yield requests and never hold a node."""

@@ -1,0 +1,173 @@
+"""What a conversation may ask for; how it reaches the parties is a carrier's affair.
+
+An algorithm is a generator. It yields requests, is sent what came of each, and returns its result.
+It holds sums, thresholds and weights, never a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from numpy.typing import NDArray
+
+from fedcover.conformal.protocol import Message
+from fedcover.models import Weights
+from fedcover.training.plan import Plan
+
+Replies = dict[int, Message]
+"""By party number: the replies that came in time and were not refused."""
+
+Check = Callable[[int, Message], str]
+"""Called with a party's number and its reply; says what is wrong with it, or nothing."""
+
+Result = TypeVar("Result")
+Conversation = Generator["Request", Any, Result]
+"""The coordinator's side of a job, or of a part of it."""
+
+
+def accepted(_party: int, _reply: Message) -> str:
+    """The check that finds nothing."""
+    return ""
+
+
+class Model(Protocol):
+    """Weights, or what a carrier holds in their place until somebody wants to see them."""
+
+    @property
+    def weights(self) -> Weights:
+        """The weights themselves."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question to all parties, or to those in ``to``; sent back are their :data:`Replies`.
+
+    ``part`` says what of the job it belongs to, ``verb`` what a party is to do, ``own`` what
+    further arrays each party alone gets. ``most`` bounds the bytes of an honest reply, and
+    ``check`` judges one of that size.
+    """
+
+    part: str
+    verb: str
+    query: Message = field(default_factory=dict)
+    round: int = 0
+    own: Mapping[int, Message] = field(default_factory=dict)
+    to: frozenset[int] | None = None
+    check: Check = accepted
+    most: int = 1 << 22
+
+
+@dataclass(frozen=True)
+class Sum(Ask):
+    """A question whose answers, integers, are only ever seen added up: sent back is one message."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """One round of local training at every party, of the model called ``part``.
+
+    Models that are averaged: the parties measure the loss of ``model`` (None: drawn from the seed)
+    on their validation nodes, and, if ``fit``, train on from it. Models of their own (the plan does
+    not average): they keep what they had before this request if ``keep`` says so, train ``rounds``
+    rounds, and measure the loss after each; without ``fit``, that of the start alone.
+    Sent back is a :class:`Round`.
+    """
+
+    part: str
+    plan: Plan
+    round: int
+    model: Model | None = None
+    fit: bool = True
+    keep: int | None = None  # which of the states behind the last losses is the best so far
+    rounds: int = 1
+
+
+@dataclass(frozen=True)
+class Round:
+    """What came of :class:`Train`: mean losses over all validation nodes, and the new average."""
+
+    losses: tuple[float, ...]
+    model: Model | None = None
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The training called ``part`` is over: the parties keep ``model``, or the best of their own.
+
+    ``keep`` is as in :class:`Train`. A model that is averaged is dropped if none is given.
+    """
+
+    part: str
+    plan: Plan
+    model: Model | None = None
+    keep: int | None = None
+
+
+@dataclass(frozen=True)
+class Tell:
+    """What the coordinator has found out, and every party must know from its next order on."""
+
+    part: str
+    arrays: Message = field(default_factory=dict)
+    own: Mapping[int, Message] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recall:
+    """What :class:`Keep` last kept under this name, as arrays; None if there is nothing."""
+
+    part: str
+
+
+class State(Protocol):
+    """What a conversation needs to go on after a crash."""
+
+    def to_message(self) -> Message:
+        """As arrays."""
+        ...
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Remember this, in case the coordinator must begin again."""
+
+    part: str
+    state: State
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Conversations that do not depend on each other; sent back are their results, by name.
+
+    A network takes them in step, one message for all; a simulation one after another.
+    """
+
+    talks: Mapping[str, Conversation[Any]]
+
+
+Request = Ask | Sum | Train | Finish | Tell | Recall | Keep | Parallel
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Arrays as a :class:`State`."""
+
+    arrays: Mapping[str, NDArray[Any]]
+
+    def to_message(self) -> Message:
+        """Themselves."""
+        return self.arrays
+
+
+def once(
+    part: str, talk: Conversation[dict[str, NDArray[Any]]]
+) -> Conversation[dict[str, NDArray[Any]]]:
+    """What a conversation came to, or came to before a crash."""
+    found: dict[str, NDArray[Any]] | None = yield Recall(part)
+    if found is None:
+        found = yield from talk
+        yield Keep(part, Arrays(found))
+    return found

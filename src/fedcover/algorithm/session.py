@@ -1,0 +1,201 @@
+"""One repetition as the coordinator sees it: everything from features' scales to the last count.
+
+What several recipes have in common (``fed+prior`` and ``fed+prior+mix``, say) is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcover import fixed_point
+from fedcover.algorithm import checks
+from fedcover.algorithm.calibrate import Calibrated, Census, calibrate, temperature
+from fedcover.algorithm.fedavg import Trained, alone, fedavg
+from fedcover.algorithm.fedsage import mend
+from fedcover.algorithm.gen import choose_cell, linker, silence
+from fedcover.algorithm.requests import Ask, Conversation, Replies, Sum, Tell, once
+from fedcover.algorithm.talk import added_up
+from fedcover.conformal.protocol import Message
+from fedcover.graphs.labels import encode
+from fedcover.graphs.scaling import scaling_of
+from fedcover.models import mixture
+from fedcover.party.calibration import words
+from fedcover.party.party import GROUPS, SCALING
+from fedcover.recipes import Recipe, plan_of, recipe_of
+
+if TYPE_CHECKING:
+    from fedcover.config import Config
+
+
+@dataclass
+class Outcome:
+    """One method: its models, what was chosen on validation nodes, and its calibration."""
+
+    recipe: Recipe
+    models: dict[str, Trained] = field(default_factory=dict)  # by kind
+    chosen: dict[str, Any] = field(default_factory=dict)
+    temperatures: dict[str, float] = field(default_factory=dict)  # of the models that are mixed
+    notes: list[str] = field(default_factory=list)
+    calibrated: Calibrated = field(default_factory=Calibrated)
+    parts: list[str] = field(default_factory=list)  # what it is made of, for the ledger
+
+
+class Session:
+    """Leads one repetition; its methods are conversations.
+
+    Args:
+        config: the settings.
+        classes: number of labels.
+        features: number of features.
+        census: how many nodes each party has.
+        parties: the parties' names, by number.
+        impute: whether some party may have missing values.
+        stride: rounds of a party's own training that one message asks for.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        classes: int,
+        features: int,
+        census: Census,
+        parties: Sequence[str],
+        *,
+        impute: bool = False,
+        stride: int = 1,
+    ) -> None:
+        self.config, self.classes, self.census = config, classes, census
+        self._features, self._impute, self._stride = features, impute, stride
+        self._parties = tuple(parties)
+        self.groups: tuple[str, ...] = ()
+        self._trained: dict[str, Trained] = {}
+        self._prototypes: Message | None = None
+        self._cells: dict[str, dict[str, Any]] = {}
+        self._mended = False
+
+    def prepare(self) -> Conversation[None]:
+        """What all methods need: features on one scale, and what groups are called."""
+        if self.config.standardise or self._impute:
+            yield from self._scale()
+        calibrate = self.config.calibrate
+        if calibrate == "group":
+            yield from self._name_groups()
+        elif calibrate == "client":
+            self.groups = self._parties
+        elif calibrate == "class":
+            self.groups = tuple(map(str, range(self.classes)))
+
+    def method(self, name: str) -> Conversation[Outcome]:
+        """Train a recipe's models, calibrate them, and let the parties make their sets."""
+        outcome = yield from self.train(name)
+        outcome.calibrated = yield from calibrate(
+            name, self.config, self.classes, self.census, self.groups
+        )
+        return outcome
+
+    def train(self, name: str) -> Conversation[Outcome]:
+        """A recipe's models, each at its best round, at the parties."""
+        recipe = recipe_of(name)
+        outcome = Outcome(recipe, parts=["data", *recipe.models.values(), name])
+        if recipe.method.graph == "gen":
+            yield from self._generate(recipe, outcome)
+        if recipe.method.graph == "mended":
+            outcome.parts.append("fedsage+/mend")
+            if not self._mended:
+                yield from mend(self.config.neighgen, self._features, self.census)
+                self._mended = True
+        for kind, part in recipe.models.items():
+            if part not in self._trained:
+                self._trained[part] = yield from self._model(kind, part, recipe)
+            outcome.models[kind] = self._trained[part]
+        outcome.chosen = {
+            "best_round": outcome.models["shared"].best + 1,
+            **self._cells.get(str(recipe.shared), {}),
+        }
+        if "tuned" in outcome.models:
+            outcome.chosen["tuned_rounds"] = outcome.models["tuned"].best
+        if "local" in outcome.models:
+            outcome.chosen["local_round"] = outcome.models["local"].best + 1
+        if recipe.personal == "mix":
+            yield from self._mix(name, outcome)
+        return outcome
+
+    def _model(self, kind: str, part: str, recipe: Recipe) -> Conversation[Trained]:
+        plan = plan_of(self.config, self.classes, part)
+        if plan.average:
+            return (yield from fedavg(part, plan))
+        start = self._trained[recipe.models["shared"]].model if kind == "tuned" else None
+        return (yield from alone(part, plan, start, stride=self._stride))
+
+    def _generate(self, recipe: Recipe, outcome: Outcome) -> Conversation[None]:
+        config = self.config
+        if self._prototypes is None:
+            self._prototypes = yield from linker(config, self._features)
+        name = str(recipe.shared)
+        if name not in self._cells:
+            self._cells[name] = yield from choose_cell(
+                recipe, config, self.classes, self.census, self._prototypes
+            )
+        outcome.parts += ["gen/prototypes", "gen/links", f"{name}/cell"]
+        private = config.privacy is not None and config.privacy.covered
+        if not private and (sentence := silence(self.census, config.gen.vae.min_cluster)):
+            outcome.notes.append(sentence)
+
+    def _mix(self, name: str, outcome: Outcome) -> Conversation[None]:
+        """The parties learn how well every mixture of the models does on average."""
+        for kind in outcome.models:
+            part = f"{name}/temperature {kind}"
+            outcome.temperatures[kind] = yield from temperature(part, self.config, self.classes)
+        models = len(outcome.models)
+        grid = mixture.simplex(models)
+        mean = yield from added_up(
+            f"{name}/mixture",
+            "mixture",
+            mixture.mixture_server(),
+            np.asarray,
+            (mixture.mixture_client(grid), np.empty((0, models))),
+        )
+        yield Tell(f"{name}/mixture", {"mean": mean})
+
+    def _scale(self) -> Conversation[None]:
+        """Mean and spread of every number over all training nodes, from sums alone."""
+
+        def ask() -> Conversation[dict[str, NDArray[Any]]]:
+            marks = checks.Arrays({k: (np.int64, (self._features,)) for k in ("numeric", "missing")})
+            found: Message = yield Sum("data/columns", "columns", check=marks, most=marks.nbytes)
+            scaled = (found["numeric"] > 0) & bool(self.config.standardise)
+            columns = np.flatnonzero(scaled | (found["missing"] > 0))
+            if not len(columns):
+                return {"columns": columns}
+            sums = fixed_point.encode_wide(np.zeros((2, len(columns))))
+            shapes = {"count": (np.int64, (len(columns),)), "sums": (np.int64, sums.shape)}
+            check = checks.Arrays(shapes)
+            total: Message = yield Sum(
+                "data/statistics", "statistics", {"columns": columns}, check=check, most=check.nbytes
+            )
+            moments = fixed_point.decode_wide(total["sums"])
+            scaling = scaling_of(np.stack([total["count"], *moments]), columns, scaled)
+            parts = {"mean": scaling.mean, "scale": scaling.scale, "fill": scaling.fill}
+            return {"columns": columns, **parts}
+
+        found = yield from once(SCALING, ask())
+        if len(found["columns"]):
+            yield Tell(SCALING, {k: v for k, v in found.items() if k != "columns"})
+
+    def _name_groups(self) -> Conversation[None]:
+        """All parties' groups under one numbering."""
+
+        def ask() -> Conversation[dict[str, NDArray[Any]]]:
+            replies: Replies = yield Ask(GROUPS, "groups")
+            names = {name for reply in replies.values() for name in words(reply["names"])}
+            _, ordered = encode(sorted(names - {""}))
+            return {"names": np.frombuffer("\n".join(ordered).encode(), dtype=np.uint8)}
+
+        found = yield from once(GROUPS, ask())
+        self.groups = tuple(words(found["names"]))
+        yield Tell(GROUPS, found)

@@ -1,0 +1,1 @@
+"""How requests reach parties: all as one program, one after another, or over a network."""

@@ -1,0 +1,1 @@
+"""What a party answers: its data, its local training, its answers."""

@@ -1,0 +1,231 @@
+"""From a party's logits to its sets: temperature, scores, counts for a threshold, sets.
+
+Nothing that shapes a score sees a calibration or test label (docs/guarantee.md): temperature,
+mixtures, RAPS's constants and the weights of graph scores come from validation nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcover import conformal, fixed_point
+from fedcover.conformal.protocol import Message, parts, prefixed
+from fedcover.graphs.labels import NO_LABEL
+from fedcover.graphs.similar import similar_to
+from fedcover.graphs.splits import Role
+from fedcover.models import mixture
+from fedcover.recipes import recipe_of
+
+if TYPE_CHECKING:
+    from fedcover.party.party import Party
+
+Logits = NDArray[np.float32]
+
+TALLIED = ("test", "covered", "labels", "singletons", "empty")
+"""What a party counts of its sets: nodes, those covered, labels in all sets, and so on."""
+
+
+def logits(party: Party, method: str) -> Logits:
+    """What the method's models together say about the party's nodes; of a mixture, the logarithm
+    of the mixed probabilities."""
+    recipe = recipe_of(method)
+    if recipe.personal != "mix":
+        return party.logits(list(recipe.models.values())[-1])
+    key = ("mixed", method)
+    if key not in party.made:
+        mixed = mixture.mixed(_probs_by_model(party, method), mixture_weights(party, method))
+        party.made[key] = np.log(np.maximum(mixed, mixture.TINY)).astype(np.float32)
+    final: Logits = party.made[key]
+    return final
+
+
+def mixture_weights(party: Party, method: str) -> NDArray[np.float64]:
+    """The party's weights of its models, from its own validation nodes and the means of all."""
+    grid = mixture.simplex(len(recipe_of(method).models))
+    mean = party.knows(f"{method}/mixture")["mean"]
+    own = _true_probs(party, method)
+    return mixture.choose_weights(own, mean, grid, party.config.personal.shrinkage)
+
+
+def model_temperature(party: Party, method: str, kind: str) -> float:
+    """That of one of the models that are mixed."""
+    told = party.told.get(f"{method}/temperature {kind}")
+    return 1.0 if told is None else float(told["temperature"])
+
+
+def _probs_by_model(party: Party, method: str) -> list[NDArray[np.float64]]:
+    # Every model is brought to its own temperature first, so that a weight is not spent on
+    # correcting confidence.
+    return [
+        conformal.softmax(party.logits(part), model_temperature(party, method, kind))
+        for kind, part in recipe_of(method).models.items()
+    ]
+
+
+def _true_probs(party: Party, method: str) -> NDArray[np.float64]:
+    """Validation nodes × models: the probability of the true label."""
+    valid = party.data.nodes(Role.VALID)
+    y = party.data.y[valid]
+    return np.stack([p[valid, y] for p in _probs_by_model(party, method)], axis=1)
+
+
+def mixture_losses(party: Party, part: str, query: Message) -> Message:
+    """The summed loss of every point of the grid of weights."""
+    method = part.rpartition("/")[0]
+    grid = mixture.simplex(len(recipe_of(method).models))
+    return mixture.mixture_client(grid)(_true_probs(party, method), query)
+
+
+def temperature(party: Party, part: str, query: Message) -> Message:
+    """What a search for the best temperature asks about validation nodes."""
+    method, _, step = part.rpartition("/")
+    kind = step.partition(" ")[2]
+    found = party.logits(recipe_of(method).models[kind]) if kind else logits(party, method)
+    valid = party.data.nodes(Role.VALID)
+    local = found[valid], party.data.y[valid]
+    return conformal.TEMPERATURES[party.config.temperature].client(local, query)
+
+
+def probs(party: Party, method: str) -> NDArray[np.float64]:
+    """The probabilities of all the party's nodes, at the method's temperature."""
+    key = ("probs", method)
+    if key not in party.made:
+        told = party.told.get(f"{method}/temperature")
+        fitted = 1.0 if told is None else float(told["temperature"])
+        party.made[key] = conformal.softmax(logits(party, method), fitted)
+    found: NDArray[np.float64] = party.made[key]
+    return found
+
+
+def raps(party: Party, part: str, query: Message) -> Message:
+    """What the choice of RAPS's constants asks about validation nodes."""
+    valid, data = party.data.nodes(Role.VALID), party.data
+    local = (probs(party, part.rpartition("/")[0])[valid], data.y[valid], data.u[valid])
+    return conformal.raps_client(local, query)
+
+
+def _raps_constants(party: Party, method: str) -> conformal.RapsConstants | None:
+    told = party.told.get(f"{method}/raps")
+    if told is None:
+        return None
+    nu, k_reg = told["constants"].tolist()
+    return conformal.RapsConstants(float(nu), int(k_reg))
+
+
+def diffusion(party: Party, part: str, query: Message) -> Message:
+    """What the choice of a graph score's weights asks about validation nodes."""
+    method, _, step = part.rpartition("/")
+    valid = party.data.nodes(Role.VALID)
+    held = _graph_scores(party, method, step.rpartition(" ")[2])
+    return conformal.diffusion_client((held.at(valid), party.data.y[valid]), query)
+
+
+def _graph_scores(party: Party, method: str, name: str) -> conformal.GraphScores:
+    """A node's scores beside those of its neighbours and similar nodes at this party alone."""
+    entry = conformal.GRAPH_SCORES[name]
+    base = conformal.score(
+        entry.base, probs(party, method), party.data.u, _raps_constants(party, method)
+    )
+    nodes, weight = similar(party) if entry.similar else (None, None)
+    return conformal.graph_scores(base, party.data.edge_index, nodes, weight)
+
+
+def similar(party: Party) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Each node's similar nodes and their cosines; features alone decide."""
+    if "similar" not in party.made:
+        party.made["similar"] = similar_to(party.graph.x)
+    found: tuple[NDArray[np.int64], NDArray[np.float64]] = party.made["similar"]
+    return found
+
+
+def scores(party: Party, method: str, name: str) -> NDArray[np.float32]:
+    """Nodes × labels."""
+    key = ("scores", method, name)
+    if key not in party.made:
+        if name in conformal.GRAPH_SCORES:
+            neighbours, alike = party.knows(f"{method}/weights of {name}")["weights"].tolist()
+            held = _graph_scores(party, method, name)
+            party.made[key] = held.combined(conformal.Diffusion(neighbours, alike))
+        else:
+            constants = _raps_constants(party, method)
+            party.made[key] = conformal.score(name, probs(party, method), party.data.u, constants)
+    found: NDArray[np.float32] = party.made[key]
+    return found
+
+
+def member(party: Party) -> NDArray[np.int64]:
+    """Which threshold each node takes, where classes, parties or groups have their own."""
+    kind = party.config.calibrate
+    if kind == "class":
+        return party.data.y
+    if kind == "client":
+        return np.full(len(party.data.y), party.number)
+    assert party.data.group is not None
+    return group_numbers(party)[party.data.group]
+
+
+def group_numbers(party: Party) -> NDArray[np.int64]:
+    """The number that the federation gives each group of this party."""
+    names = words(party.knows("data/groups")["names"])
+    place = {name: number for number, name in enumerate(names)}
+    return np.array([place[name] for name in party.data.group_names])
+
+
+def words(array: NDArray[Any]) -> list[str]:
+    """The lines of a message that is text."""
+    return np.asarray(array, dtype=np.uint8).tobytes().decode().split("\n")
+
+
+def quantile(party: Party, part: str, query: Message) -> Message:
+    """What the search for one case's threshold asks about calibration nodes."""
+    method, _, step = part.rpartition("/")
+    _, rule, name, _ = step.split(" ")
+    calib, y = party.data.nodes(Role.CALIB), party.data.y
+    true = scores(party, method, name)[calib, y[calib]]
+    if party.config.calibrate != "pooled":
+        return conformal.group_client((true, member(party)[calib]), query)
+    return conformal.RULES[rule].client(true, query)
+
+
+def sets(party: Party, part: str, query: Message) -> Message:
+    """Make the sets of the test nodes, keep them, and count what they hold."""
+    method, config = part.rpartition("/")[0], party.config
+    test = party.data.nodes(Role.TEST)
+    cases = [(s, q, a) for s in config.scores for q in config.quantiles for a in config.alphas]
+    q_hats = query["q_hat"]
+    made = [
+        sets_of(party, method, name, q_hat, test)
+        for (name, _, _), q_hat in zip(cases, q_hats, strict=True)
+    ]
+    party.sets[method] = made
+    y = party.data.y[test]
+    right = (logits(party, method)[test].argmax(axis=1) == y).sum()
+    return {
+        "tally": np.stack([tally(one, y) for one in made]),
+        "correct": np.array([right], dtype=np.int64),
+    }
+
+
+def sets_of(
+    party: Party, method: str, name: str, q_hat: NDArray[np.floating], nodes: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """The sets of some of the party's nodes at one threshold, or at one for each label or group."""
+    rows = scores(party, method, name)[nodes]
+    if not party.config.empty_sets:  # the likeliest label always belongs to the set
+        rows[np.arange(len(rows)), rows.argmin(axis=1)] = -np.inf
+    kind = party.config.calibrate
+    if kind == "class":
+        return conformal.prediction_sets(rows, q_hat, per="label")
+    if kind == "group":
+        return conformal.prediction_sets(rows, q_hat[member(party)[nodes]], per="node")
+    return conformal.prediction_sets(rows, float(q_hat[0]))
+
+
+def tally(sets: NDArray[np.bool_], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As :data:`TALLIED` has it."""
+    sizes = sets.sum(axis=1)
+    covered = conformal.covered(sets, labels).sum()
+    return np.array([len(sets), covered, sizes.sum(), (sizes == 1).sum(), (sizes == 0).sum()])

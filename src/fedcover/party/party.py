@@ -1,0 +1,161 @@
+"""A party in one repetition: its data, what it was told, its models, and what it answers.
+
+The same class serves a simulation, where many live in one process, and a site, where it is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcover.conformal.protocol import Message
+from fedcover.errors import DataError, UsageError
+from fedcover.graphs.scaling import Scaling, scaled
+from fedcover.graphs.splits import Role
+from fedcover.models import Weights
+from fedcover.party import calibration, generated, local_training
+from fedcover.party.data import PartyData
+from fedcover.party.local_training import LocalTraining
+from fedcover.party.statistics import columns, groups, statistics
+from fedcover.recipes import plan_of
+from fedcover.training.plan import PartyGraph, Plan
+from fedcover.training.program import Program
+
+if TYPE_CHECKING:
+    from fedcover.config import Config
+
+SCALING = "data/scaling"
+GROUPS = "data/groups"
+
+
+class Party:
+    """One party; ``told`` is what it knows from the coordinator, by the name of the part."""
+
+    def __init__(
+        self,
+        data: PartyData,
+        config: Config,
+        classes: int,
+        told: MutableMapping[str, Message] | None = None,
+    ) -> None:
+        self.data, self.config, self.classes = data, config, classes
+        self.told: MutableMapping[str, Message] = {} if told is None else told
+        self.weights: dict[str, Weights] = {}  # of the models that it has, by part
+        self.sets: dict[str, list[NDArray[np.bool_]]] = {}  # by method: of its test nodes
+        self._logits: dict[str, NDArray[np.float32]] = {}
+        self.made: dict[Any, Any] = {}  # what its answers have worked out and need again
+        self.training: dict[str, LocalTraining] = {}  # under way
+        self.engine: type[Program] = Program  # how it trains
+
+    @property
+    def number(self) -> int:
+        """Its own in the federation."""
+        return self.data.number
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What its random numbers depend on."""
+        return self.data.seed, self.data.number
+
+    def knows(self, part: str) -> Message:
+        """What it was told of this part."""
+        found = self.told.get(part)
+        if found is None:
+            raise DataError(f"{part} is not known here; the coordinator must send it first.")
+        return found
+
+    def answer(self, part: str, verb: str, round_: int, query: Message) -> Message:
+        """The reply to one question."""
+        if verb in TRAINING:
+            return TRAINING[verb](self, part, round_, query)
+        if verb == "prototypes":
+            return generated.prototypes([self])[0]
+        if verb not in ANSWERS:
+            raise UsageError(f"{verb!r} is nothing that a party can do.")
+        return ANSWERS[verb](self, part, query)
+
+    def tell(self, part: str, arrays: Message) -> None:
+        """Remember what the coordinator has found out."""
+        self.told[part] = arrays
+
+    # Its graphs.
+
+    @cached_property
+    def graph(self) -> PartyGraph:
+        """Its own graph, as training sees it: features on the scale that the parties agreed on."""
+        data = self.data
+        return PartyGraph(
+            self._on_scale(data),
+            data.edge_index,
+            data.y,
+            data.nodes(Role.TRAIN),
+            data.nodes(Role.VALID),
+        )
+
+    @cached_property
+    def scaling(self) -> Scaling | None:
+        """How the features were brought to one scale; None: they are as they were."""
+        told = self.told.get(SCALING)
+        return None if told is None else Scaling(told["mean"], told["scale"], told["fill"])
+
+    def _on_scale(self, data: PartyData) -> Any:
+        if self.scaling is None:
+            return data.x
+        return scaled(data.x, self.scaling, data.missing)
+
+    @cached_property
+    def restored(self) -> PartyGraph:
+        """Its graph with what the cut took: only a simulation has it."""
+        far, links = self.data.far, self.data.far_links
+        assert far is not None
+        assert links is not None
+        return generated.augment(self.graph, self._on_scale(far), links)
+
+    def plan(self, part: str) -> Plan:
+        """How the model of this part is trained."""
+        return plan_of(self.config, self.classes, part)
+
+    def graph_of(self, part: str) -> PartyGraph:
+        """The graph that the model of this part is trained on."""
+        return generated.graph_of(self, part)
+
+    # Its models.
+
+    def has_model(self, part: str, weights: Weights, logits: NDArray[np.float32] | None) -> None:
+        """Keep a trained model, and what it says about the own nodes if that is known already."""
+        self.weights[part] = weights
+        if logits is not None:
+            self._logits[part] = logits[: len(self.data.y)]
+
+    def logits(self, part: str) -> NDArray[np.float32]:
+        """What the model of this part says about the party's own nodes."""
+        if part not in self._logits:
+            from fedcover.training.forward import forward
+
+            graph, plan = self.graph_of(part), self.plan(part)
+            rows = forward([graph], [self.weights[part]], plan)[0]
+            self._logits[part] = rows[: len(self.data.y)]
+        return self._logits[part]
+
+
+TRAINING: dict[str, Callable[[Party, str, int, Message], Message]] = {
+    "train": local_training.train,
+    "train alone": local_training.train_alone,
+}
+
+ANSWERS: dict[str, Callable[[Party, str, Message], Message]] = {
+    "columns": columns,
+    "statistics": statistics,
+    "groups": groups,
+    "temperature": calibration.temperature,
+    "mixture": calibration.mixture_losses,
+    "raps": calibration.raps,
+    "diffusion": calibration.diffusion,
+    "quantile": calibration.quantile,
+    "sets": calibration.sets,
+}
+"""What a party can be asked besides training and prototypes."""

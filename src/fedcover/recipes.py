@@ -1,0 +1,193 @@
+"""A method's full name, ``fed+prior+mix``: where the models come from, and what is made of them.
+
+Everything that is trained or asked in a job has a name of its own, its *part*: ``recipe/step``. From
+that name and the settings alone, coordinator and parties know how a model is trained and on which
+graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from fedcover.errors import UsageError
+from fedcover.training.plan import Plan, Prior
+
+if TYPE_CHECKING:
+    from fedcover.config import Config, GenSettings
+
+Personal = Literal["", "tuned", "mix"]
+PARTS = ("prox", "prior", "tuned", "mix")
+BEST = "fed+prox+prior+mix"
+"""The default: one recipe for all graphs, chosen by benchmarks/choose_default.py on training and
+validation nodes."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """Which graphs the parties train on, and whether their models are averaged."""
+
+    graph: Literal["own", "gen", "mended", "restored", "whole"] = "own"
+    average: bool = True
+    model: str | None = None  # the method's own; None: the configuration's
+    shared: bool = True  # whether several parties share a model
+    federated: bool = True  # whether messages of this method would really cross a network
+    simulation: bool = False  # whether it uses what no party has
+
+
+METHODS: dict[str, Method] = {
+    "loc": Method(average=False, shared=False),
+    "fed": Method(),
+    "gen": Method("gen"),
+    "fedsage": Method(model="sage"),
+    "fedsage+": Method("mended", model="sage"),
+    "restored": Method("restored", federated=False, simulation=True),
+    "central": Method("whole", shared=False, federated=False),
+}
+"""``loc``: every party alone; ``fed``: FedAvg; ``gen``: FedAvg on graphs with generated neighbours;
+``fedsage``: FedAvg with GraphSAGE, ``fedsage+`` on graphs mended by NeighGen; ``restored``: FedAvg
+on graphs that have their true neighbours back, a simulation that shows what a perfect generator
+would reach; ``central``: one owner of all edges, the bound."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method with its further parts.
+
+    ``prox`` holds the parties' steps near the shared model (FedProx). ``prior`` adds each party's
+    label mix to the logits, in training and after it. ``tuned`` trains the shared model on at every
+    party alone. ``mix`` combines the shared, the tuned and a local model; its weights are chosen on
+    validation nodes.
+    """
+
+    base: str
+    prox: bool = False
+    prior: bool = False
+    personal: Personal = ""
+
+    @property
+    def method(self) -> Method:
+        """The method without its further parts."""
+        return METHODS[self.base]
+
+    @property
+    def shared(self) -> Recipe:
+        """The recipe of the shared model that this one starts from."""
+        return Recipe(self.base, self.prox, self.prior)
+
+    @property
+    def models(self) -> dict[str, str]:
+        """The parts of the models that it needs, by their kind, in the order of training.
+
+        Several recipes may have a model in common: it has one name, and is trained once.
+        """
+        kinds = {"": ("shared",), "tuned": ("shared", "tuned"), "mix": ("shared", "tuned", "local")}
+        found = {kind: f"{self.shared}/{kind}" for kind in kinds[self.personal]}
+        # A local model knows nothing of the others, unless its graph does: Gen chooses M and p with
+        # the model that is trained after.
+        if "local" in found and self.method.graph != "gen":
+            found["local"] = f"{self.base}/local"
+        return found
+
+    def __str__(self) -> str:
+        parts = (self.base, self.prox and "prox", self.prior and "prior", self.personal)
+        return "+".join(part for part in parts if part)
+
+
+def recipe_of(name: str) -> Recipe:
+    """Read ``base+part+…``; what cannot be read or makes no sense is said in a sentence."""
+    base, parts = _split(name)
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown or len(set(parts)) < len(parts):
+        raise UsageError(
+            f"methods has {name!r}; a method may be followed by +prox, +prior, +tuned or +mix, "
+            "each once."
+        )
+    if "tuned" in parts and "mix" in parts:
+        raise UsageError(f"methods has {name!r}; +mix already holds the tuned model.")
+    kinds: list[Personal] = ["mix", "tuned"]
+    personal: Personal = next((kind for kind in kinds if kind in parts), "")
+    senseless = [part for part in parts if part in ("prox", "tuned", "mix")]
+    if senseless and not METHODS[base].shared:
+        raise UsageError(
+            f"methods has {name!r}; {base} has no model that several clients share, so "
+            f"+{senseless[0]} means nothing there."
+        )
+    return Recipe(base, "prox" in parts, "prior" in parts, personal)
+
+
+def _split(name: str) -> tuple[str, list[str]]:
+    """The longest base that the name begins with: ``fedsage+`` has a plus of its own."""
+    for base in sorted(METHODS, key=len, reverse=True):
+        rest = name.removeprefix(base)
+        if name.startswith(base) and (not rest or rest.startswith("+")):
+            return base, rest.split("+")[1:]
+    raise UsageError(
+        f"methods has {name!r}; it must be one of {', '.join(METHODS)}, or one of these with "
+        "+prox, +prior, +tuned or +mix."
+    )
+
+
+LINKER = "gen/links"
+"""The part of Gen's link predictor."""
+
+
+def cell_part(recipe: Recipe, prototypes: int, share: float) -> str:
+    """The part of the short training that judges one M and one p of Gen."""
+    return f"{recipe.shared}/cell {prototypes} {share!r}"
+
+
+def cell_of(step: str) -> tuple[int, float] | None:
+    """M and p of a step of :func:`cell_part`; None for another step."""
+    if not step.startswith("cell "):
+        return None
+    prototypes, share = step.split(" ")[1:]
+    return int(prototypes), float(share)
+
+
+def plan_of(config: Config, classes: int, part: str) -> Plan:
+    """How the model called ``part`` is trained."""
+    if part == LINKER:
+        return link_plan(config.gen)
+    name, _, step = part.rpartition("/")
+    recipe, personal = recipe_of(name), config.personal
+    plan = Plan(
+        model=recipe.method.model or config.model,
+        classes=classes,
+        hidden=config.hidden,
+        dropout=config.dropout,
+        lr=config.lr,
+        rounds=config.rounds,
+        patience=config.patience,
+        local_epochs=config.local_epochs,
+        batch_size=config.batch_size or None,
+        average=recipe.method.average,
+        prior=Prior(personal.prior_smoothing, personal.prior_strength) if recipe.prior else None,
+        prox=personal.prox if recipe.prox else 0.0,
+        unit_features=bool(config.unit_features),
+    )
+    if step == "tuned":
+        rounds, epochs = personal.tune_rounds, personal.tune_epochs
+        return replace(plan, average=False, rounds=rounds, local_epochs=epochs)
+    if step == "local":  # it learns its own label mix by itself
+        return replace(plan, average=False, rounds=personal.local_rounds, prior=None)
+    if cell_of(step):
+        # All training nodes at a step, also where the training that follows takes batches: to rank
+        # twenty graphs, many small steps on each would cost more than everything else.
+        rounds = min(config.gen.screening, config.rounds)
+        return replace(plan, rounds=rounds, batch_size=None)
+    return plan
+
+
+def link_plan(gen: GenSettings) -> Plan:
+    """How Gen's VGAE is trained."""
+    return Plan(
+        model="gcn",
+        classes=2 * gen.link_latent,
+        task="links",
+        hidden=gen.link_hidden,
+        dropout=0.0,
+        lr=gen.link_lr,
+        rounds=gen.link_rounds,
+        local_epochs=gen.link_epochs,
+    )
