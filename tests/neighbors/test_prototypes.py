@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import UsageError
 from fedcover.federation import Client
-from fedcover.models.vae import VaeSettings
 from fedcover.neighbors.prototypes import _centres, client_prototypes, cluster, means, merge_small
-from fedcover.privacy import Privacy
 
 COUNTS = (2, 5, 10, 20)
 

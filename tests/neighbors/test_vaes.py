@@ -5,9 +5,10 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from fedcover.config import VaeSettings
 from fedcover.errors import UsageError
 from fedcover.federation import Client
-from fedcover.models.vae import VAE, VaeSettings, vae_loss
+from fedcover.models.vae import VAE, vae_loss
 from fedcover.neighbors import vaes
 from fedcover.neighbors.vaes import (
     initial_weights_of,

@@ -1,6 +1,5 @@
 """From a graph and a configuration to tables on disk."""
 
-from fedcover.experiment.config import Config
 from fedcover.experiment.run import Run, run
 
-__all__ = ["Config", "Run", "run"]
+__all__ = ["Run", "run"]

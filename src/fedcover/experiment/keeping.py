@@ -13,9 +13,11 @@ from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover import conformal
+from fedcover.config import Recipe
+from fedcover.config.recipes import Personal
 from fedcover.experiment.calibration import membership
 from fedcover.experiment.evaluation import Evaluation, Judge
-from fedcover.experiment.recipes import Personal, Recipe
+from fedcover.experiment.methods import METHODS
 from fedcover.experiment.training import KINDS, Outcome
 from fedcover.federation import Client
 from fedcover.federation.engine import log_prior
@@ -36,7 +38,7 @@ SPEAKING: dict[Personal, tuple[str, ...]] = {**KINDS, "tuned": ("tuned",)}
 
 def kept(recipe: Recipe) -> bool:
     """Whether a predictor can be made of it: not of a simulation."""
-    return not recipe.method.simulation
+    return not METHODS[recipe.base].simulation
 
 
 class Keeper:

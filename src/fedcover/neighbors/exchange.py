@@ -27,13 +27,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from fedcover.config import NeighGenSettings
 from fedcover.conformal.protocol import Direction
 from fedcover.federation.engine import Features
 from fedcover.federation.layout import Index
 from fedcover.federation.ledger import Ledger
 from fedcover.federation.sparse import Bag
 from fedcover.federation.stack import Stack
-from fedcover.neighbors.neighgen import Generator, NeighGenSettings
+from fedcover.neighbors.neighgen import Generator
 from fedcover.neighbors.prototypes import cluster, means, merge_small
 from fedcover.neighbors.vaes import dense
 

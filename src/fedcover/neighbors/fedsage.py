@@ -13,12 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from fedcover.config import NeighGenSettings
 from fedcover.errors import UsageError
 from fedcover.federation import Client, Federation
 from fedcover.federation.engine import Features, OnRound
 from fedcover.federation.ledger import Ledger
 from fedcover.neighbors.augment import augment, mean_entries, trimmed
-from fedcover.neighbors.neighgen import NeighGenSettings
 from fedcover.neighbors.neighgens import Learned, NeighGens
 
 TOGETHER = 30_000  # nodes trained in one program; more would only need more memory

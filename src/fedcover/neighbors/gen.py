@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fedcover.config import GenSettings, Privacy
 from fedcover.errors import DataError
 from fedcover.federation import Client, Engine, Federation
 from fedcover.federation.engine import Features, OnRound
@@ -27,11 +28,9 @@ from fedcover.federation.ledger import Ledger
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.models import Weights
 from fedcover.neighbors.augment import append_rows, augment, mean_entries, trimmed
-from fedcover.neighbors.links import choose_links
+from fedcover.neighbors.links import choose_links, link_plan
 from fedcover.neighbors.prototypes import client_prototypes
-from fedcover.neighbors.settings import GenSettings
 from fedcover.neighbors.vaes import is_binary
-from fedcover.privacy import Privacy
 from fedcover.privacy.dp_vae import noise_note
 
 
@@ -84,7 +83,7 @@ def generate(
         replace(federation, clients=list(map(unlinked, federation.clients, exchange)))
         for federation, exchange in zip(federations, exchanges, strict=True)
     ]
-    trained = engine.train(joined, settings.link_plan, on_round=on_round)
+    trained = engine.train(joined, link_plan(settings), on_round=on_round)
     results = []
     for federation, exchange, model, ledger in zip(
         federations, exchanges, trained, ledgers, strict=True

@@ -9,7 +9,24 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcover.config import GenSettings
+from fedcover.federation import Plan
+
 BLOCK = 2_000_000  # pairs scored at once
+
+
+def link_plan(settings: GenSettings) -> Plan:
+    """How the VGAE is trained."""
+    return Plan(
+        model="gcn",
+        classes=2 * settings.link_latent,
+        task="links",
+        hidden=settings.link_hidden,
+        dropout=0.0,
+        lr=settings.link_lr,
+        rounds=settings.link_rounds,
+        local_epochs=settings.link_epochs,
+    )
 
 
 def choose_links(

@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcover.config import VaeSettings
 from fedcover.errors import UsageError
 from fedcover.federation import Client
 from fedcover.federation.engine import Features
 from fedcover.federation.layout import Layout
 from fedcover.models.vae import (
-    VaeSettings,
     VaeWeights,
     decode,
     encode,

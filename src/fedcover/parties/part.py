@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcover import conformal
+from fedcover.config import Config, recipe_of
 from fedcover.conformal.protocol import Message, answer_each
 from fedcover.errors import DataError, UsageError
-from fedcover.experiment.config import Config
-from fedcover.experiment.recipes import recipe_of
 from fedcover.experiment.temperature import WAYS
 from fedcover.federation import Client, Federation, Plan
 from fedcover.federation.participant import Participant
@@ -30,7 +29,7 @@ from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.graphs.splits import Role
 from fedcover.neighbors.augment import augment
 from fedcover.neighbors.gen import Got, Received, others, received_by, unlinked
-from fedcover.neighbors.links import choose_links
+from fedcover.neighbors.links import choose_links, link_plan
 from fedcover.neighbors.prototypes import client_prototypes
 from fedcover.parties import proof
 from fedcover.parties.checkpoint import Checkpoint
@@ -173,7 +172,7 @@ class Part:
         if self._training is None or self._training[0] != order.phase:
             began = time.perf_counter()
             method, _, step = order.phase.rpartition("/")
-            training = self._config.gen.link_plan if step == "links" else self._plan(method)
+            training = link_plan(self._config.gen) if step == "links" else self._plan(method)
             if step == "choice":
                 training = replace(training, batch_size=None)
             participant = Participant(
@@ -222,7 +221,7 @@ class Part:
                 [unlinked(client, got)],
                 self._config.first_seed,
                 self._number,
-                settings.link_plan,
+                link_plan(settings),
             )
             linker.receive(weights)
             outputs = linker.logits()[0][: client.own]

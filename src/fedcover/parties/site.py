@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.experiment.config import Config
+from fedcover.config import Config
 from fedcover.federation import Client
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.labels import NO_LABEL

@@ -1,5 +1,5 @@
 """Differential privacy of the prototypes (docs/privacy.md)."""
 
-from fedcover.privacy.accounting import Privacy, Spending
+from fedcover.privacy.accounting import Spending, spending
 
-__all__ = ["Privacy", "Spending"]
+__all__ = ["Spending", "spending"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from fedcover.config.names import METHODS, UNSHARED
 from fedcover.errors import UsageError
-from fedcover.experiment.methods import METHODS, Method
 
 Personal = Literal["", "tuned", "mix"]
 PARTS = ("prox", "prior", "tuned", "mix")
@@ -31,11 +31,6 @@ class Recipe:
     personal: Personal = ""
 
     @property
-    def method(self) -> Method:
-        """The method without its further parts."""
-        return METHODS[self.base]
-
-    @property
     def shared(self) -> Recipe:
         """The recipe of the shared model that this one starts from."""
         return Recipe(self.base, self.prox, self.prior)
@@ -58,7 +53,7 @@ def recipe_of(name: str) -> Recipe:
         raise UsageError(f"methods has {name!r}; +mix already holds the tuned model.")
     personal: Personal = "mix" if "mix" in parts else "tuned" if "tuned" in parts else ""
     senseless = [part for part in parts if part in ("prox", "tuned", "mix")]
-    if senseless and not METHODS[base].shared:
+    if senseless and base in UNSHARED:
         raise UsageError(
             f"methods has {name!r}; {base} has no model that several clients share, so "
             f"+{senseless[0]} means nothing there."
