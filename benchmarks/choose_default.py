@@ -28,15 +28,13 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 import fedcover
-from fedcover.experiment.config import Config
+from fedcover.config import Config, PersonalSettings, recipe_of
 from fedcover.experiment.evaluation import Judge
 from fedcover.experiment.methods import Repetition
-from fedcover.recipes import recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import Trainer
 from fedcover.federation import InProcess
 from fedcover.graphs import Role
-from fedcover.personal import PersonalSettings
 
 GRAPHS = ("cora", "citeseer", "pubmed", "computers")
 CLIENTS = (3, 20)

@@ -18,16 +18,16 @@ import numpy as np
 import polars as pl
 
 import fedcover
+from fedcover.config import GenSettings, recipe_of
 from fedcover.experiment.evaluation import Judge
 from fedcover.experiment.methods import METHODS, Setting
-from fedcover.recipes import recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import plan_of
 from fedcover.federation import Federation, InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.party.augment import append_rows
 from fedcover.neighbors.gen import generate
-from fedcover.neighbors.settings import GenSettings
+from fedcover.party.links import link_plan
 
 FEW = GenSettings(prototypes=(5,), shares=(0.01,))
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -136,7 +136,7 @@ def rows(graph_name: str, clients: int, seeds: int, rounds: int, only: str) -> p
             continue
         inner = {k: v for k, v in changes.items() if k not in CHANGES}
         settings = replace(FEW, **inner)
-        key = str(settings.link_plan)
+        key = str(link_plan(settings))
         if key not in made:
             made[key] = generate(federations, settings, engine, [Ledger() for _ in federations])
         augmented = [

@@ -15,9 +15,9 @@ from dataclasses import replace
 import torch
 
 import fedcover
+from fedcover.config import recipe_of
 from fedcover.errors import DataError
 from fedcover.experiment.methods import cut
-from fedcover.recipes import recipe_of
 from fedcover.experiment.run import prepare, settled
 from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess

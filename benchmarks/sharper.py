@@ -22,7 +22,7 @@ from pathlib import Path
 import polars as pl
 
 import fedcover
-from fedcover.recipes import BEST
+from fedcover.config import BEST
 from fedcover.experiment.summary import inside_band, summarise
 from fedcover.paper.published import main_sizes
 from fedcover.paper.views.change import paired

@@ -20,7 +20,7 @@ from pathlib import Path
 import polars as pl
 
 import fedcover
-from fedcover.experiment.config import Config
+from fedcover.config import Config
 from fedcover.experiment.run import run
 from fedcover.tuning import tune
 

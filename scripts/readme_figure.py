@@ -16,8 +16,8 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import polars as pl
 
+from fedcover.config import BEST
 from fedcover.conformal import coverage_band
-from fedcover.recipes import BEST
 from fedcover.experiment.summary import summarise
 
 TARGET = Path(__file__).parent.parent / "docs" / "figures" / "cora.svg"

@@ -23,10 +23,10 @@ import pytest
 
 import fedcover.conformal
 from fedcover.cli import main
+from fedcover.config.recipes import PARTS
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
 from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, THRESHOLDS
 from fedcover.experiment.methods import METHODS
-from fedcover.recipes import PARTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # type checkers do not follow __getattr__
+    from fedcover.config import Config as Config
     from fedcover.errors import DataError as DataError
     from fedcover.errors import FedcoverError as FedcoverError
     from fedcover.errors import UsageError as UsageError
-    from fedcover.experiment.config import Config as Config
     from fedcover.experiment.run import run as run
     from fedcover.graphs.attributes import from_networkx as from_networkx
     from fedcover.graphs.convert import from_scipy as from_scipy
@@ -25,7 +25,7 @@ _HOME = {
     "from_networkx": "fedcover.graphs.attributes",
     "from_scipy": "fedcover.graphs.convert",
     "partition": "fedcover.graphs.partition",
-    "Config": "fedcover.experiment.config",
+    "Config": "fedcover.config",
     "run": "fedcover.experiment.run",
     "load_predictor": "fedcover.predictor.files",
     "DataError": "fedcover.errors",

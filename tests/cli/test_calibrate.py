@@ -48,7 +48,7 @@ def test_a_run_by_group(fedcover, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
-        (["--calibrate", "label"], 2, "calibrate has 'label'; it must be one of pooled, client,"),
+        (["--calibrate", "label"], 2, "calibrate is 'label'; it must be one of pooled, client,"),
         (["--calibrate", "class", "--quantiles", "tdigest"], 2, "quantiles has 'tdigest', which"),
         (["--calibrate", "group"], 2, "own has no groups, which calibrate 'group' needs"),
         (["--group", "label"], 2, "group is 'label', which says something else about a node"),

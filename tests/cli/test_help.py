@@ -15,12 +15,11 @@ import pytest
 import typer
 
 from fedcover import __version__, cli
+from fedcover.config import PRESETS
+from fedcover.config.names import CALIBRATIONS, MODELS, PARTITIONS
 from fedcover.errors import UsageError
-from fedcover.experiment.config import CALIBRATIONS, PRESETS
 from fedcover.extras import EXTRAS, require
 from fedcover.graphs.features import Missing
-from fedcover.graphs.partition import METHODS as PARTITIONS
-from fedcover.models.gnn import MODELS
 
 ROOT = Path(__file__).parents[2]
 

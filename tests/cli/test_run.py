@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from fedcover import cli
-from fedcover.recipes import BEST
+from fedcover.config import BEST
 
 QUICK = ["--clients", "2", "--seeds", "2", "--rounds", "3", "--hidden", "4", "--resplits", "5"]
 FILES = [

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from fedcover.experiment.configfile import configured, read_settings
+from fedcover.config import configured, read_settings
 
 QUICK = ["--clients", "2", "--rounds", "4", "--candidates", "3", "--seeds", "2", "--minutes", "0"]
 

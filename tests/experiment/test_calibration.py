@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from fedcover import Config, UsageError, run
-from fedcover.experiment.config import CALIBRATIONS
+from fedcover.config.names import CALIBRATIONS
 from fedcover.experiment.frames import KEY
 from fedcover.parties.job import Job
 from fedcover.report.page import write_run_page

@@ -7,10 +7,7 @@ those of ``docs/communication.md`` are written out with the numbers of one small
 import pytest
 
 from fedcover import run
-from fedcover.models.vae import VaeSettings
-from fedcover.neighbors.neighgen import NeighGenSettings
-from fedcover.neighbors.settings import GenSettings
-from fedcover.personal import PersonalSettings
+from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings
 
 K, D, LABELS, HIDDEN, R = 3, 6, 3, 8, 4  # clients, features, labels, hidden units, rounds
 FLOAT, LONG = 4, 8  # bytes of a weight or score, and of a count or a float64

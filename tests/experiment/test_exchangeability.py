@@ -7,13 +7,10 @@ import pytest
 import torch
 
 from fedcover import run
+from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings
 from fedcover.experiment.evaluation import Judge
 from fedcover.federation import InProcess
 from fedcover.graphs import Role
-from fedcover.models.vae import VaeSettings
-from fedcover.neighbors.neighgen import NeighGenSettings
-from fedcover.neighbors.settings import GenSettings
-from fedcover.personal import PersonalSettings
 
 METHODS = (
     "loc",

@@ -12,8 +12,8 @@ import pytest
 import torch
 from sklearn.preprocessing import StandardScaler
 
+from fedcover.config import Config
 from fedcover.errors import DataError
-from fedcover.experiment.config import Config
 from fedcover.experiment.run import prepare, run, settled
 from fedcover.graphs import Role, load, scaled
 from fedcover.graphs.assemble import feature_matrix

@@ -3,13 +3,11 @@ import pytest
 from scipy import sparse
 
 from fedcover import Config
+from fedcover.config import GenSettings, VaeSettings, recipe_of
 from fedcover.experiment.methods import METHODS, Repetition, Setting
-from fedcover.recipes import recipe_of
 from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess, Trained
 from fedcover.graphs import Role, feature_matrix, partition, split
-from fedcover.models.vae import VaeSettings
-from fedcover.neighbors.settings import GenSettings
 
 
 @pytest.fixture

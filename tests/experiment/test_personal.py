@@ -7,18 +7,14 @@ import polars as pl
 import pytest
 
 from fedcover import conformal, run
+from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings, recipe_of
 from fedcover.experiment.frames import KEY
-from fedcover.recipes import recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import Trainer
 from fedcover.federation import InProcess, Reference
 from fedcover.graphs import Role
-from fedcover.models.vae import VaeSettings
 from fedcover.neighbors import fedsage
 from fedcover.neighbors.fedsage import mend
-from fedcover.neighbors.neighgen import NeighGenSettings
-from fedcover.neighbors.settings import GenSettings
-from fedcover.personal import PersonalSettings
 
 # All pairs are linked: between two that are nearly equal, an engine's rounding would choose.
 GEN = GenSettings(

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from fedcover.config import Recipe, recipe_of
 from fedcover.errors import UsageError
-from fedcover.recipes import Recipe, recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import Trainer
 from fedcover.federation import InProcess

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
+from fedcover.config import Config
 from fedcover.errors import DataError
-from fedcover.experiment import Config
 from fedcover.flower import keys
 from fedcover.flower.gate import FLEET
 from fedcover.flower.local import APP, HOST, LocalFederation

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcover.experiment.config import Config
-from fedcover.experiment.configfile import configured, to_toml
+from fedcover.config import Config, configured, to_toml
 from fedcover.graphs.schema import parse_schema
 
 from .damage import (

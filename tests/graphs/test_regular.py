@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedcover.config import read_settings
 from fedcover.errors import DataError
-from fedcover.experiment.configfile import read_settings
 from fedcover.graphs.npz import read_npz
 from fedcover.graphs.planetoid import read_planetoid
 from fedcover.graphs.readers import read_folder

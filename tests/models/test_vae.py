@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedcover.config import VaeSettings
 from fedcover.errors import UsageError
 from fedcover.models.vae import (
     VAE,
     Posterior,
-    VaeSettings,
     bernoulli_loss,
     decode,
     encode,
@@ -111,5 +111,5 @@ def test_making_a_vae_leaves_the_global_generator_alone():
     ],
 )
 def test_settings_refuse_what_cannot_be(name, value):
-    with pytest.raises(UsageError, match=f"^{name} is {value!r}"):
+    with pytest.raises(UsageError, match=f"^{name} is .*; it must"):
         VaeSettings(**{name: value})

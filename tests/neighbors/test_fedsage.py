@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedcover.config import NeighGenSettings
 from fedcover.errors import DataError, UsageError
 from fedcover.federation import Federation, PartyGraph, Plan
 from fedcover.federation.ledger import Ledger
@@ -22,7 +23,6 @@ from fedcover.neighbors.matching import Matching
 from fedcover.neighbors.neighgen import (
     Degrees,
     Generator,
-    NeighGenSettings,
     degree_loss,
     feature_loss,
     initial_generator,
@@ -465,7 +465,7 @@ def test_the_cross_term_draws_generated_features_towards_the_other_client():
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(setting, value):
-    with pytest.raises(UsageError, match=f"^{setting} is .*, but must"):
+    with pytest.raises(UsageError, match=f"^{setting} is .*; it must"):
         NeighGenSettings(**{setting: value})
 
 

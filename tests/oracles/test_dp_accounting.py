@@ -4,12 +4,13 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 
-from fedcover.privacy import Privacy
+from fedcover.config import Privacy
+from fedcover.privacy import spending
 
 
 @pytest.mark.parametrize("epsilon", [1, 2, 5, 10, 25])
 def test_epsilon_agrees(epsilon):
-    spent = Privacy(epsilon=epsilon).spending()
+    spent = spending(Privacy(epsilon=epsilon))
     step = PoissonSampledDpEvent(spent.sample_rate, GaussianDpEvent(spent.noise_multiplier))
     theirs = PLDAccountant(value_discretization_interval=1e-3)
     theirs.compose(SelfComposedDpEvent(step, spent.steps))

@@ -14,8 +14,8 @@ SETTINGS = """
 rounds = 2
 hidden = 4
 resplits = 5
-gen_prototypes = [2]
-gen_shares = [0.01]
+prototypes = [2]
+shares = [0.01]
 """
 SIZES = """
 title = "Sizes"

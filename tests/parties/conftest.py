@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedcover.experiment import Config
+from fedcover.config import Config, GenSettings
 from fedcover.graphs.schema import Schema, read_schema
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders
-from fedcover.neighbors.settings import GenSettings
 from fedcover.parties.coordinate import Assignment
 from fedcover.parties.drive import Driver, Transport
 from fedcover.parties.job import Job

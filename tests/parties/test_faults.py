@@ -14,11 +14,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedcover.config import GenSettings, VaeSettings
 from fedcover.errors import DataError
 from fedcover.federation import Plan
 from fedcover.graphs.schema import Schema
-from fedcover.models.vae import VaeSettings
-from fedcover.neighbors.settings import GenSettings
 from fedcover.parties import journal, proof
 from fedcover.parties.coordinate import FAILURE, Assignment, coordinate
 from fedcover.parties.drive import Driver

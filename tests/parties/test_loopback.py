@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose
 
-from fedcover.experiment import Config, run
+from fedcover.config import Config
+from fedcover.experiment import run
 from fedcover.experiment.evaluation import Judge
 from fedcover.experiment.run import prepare
 from fedcover.federation import InProcess
@@ -61,7 +62,7 @@ def test_it_gives_what_the_in_process_engine_gives(
 def test_weights_are_those_of_the_in_process_engine(
     method: str, sites: Path, driver: Callable[..., Driver]
 ) -> None:
-    from fedcover.recipes import recipe_of
+    from fedcover.config import recipe_of
     from fedcover.experiment.training import Trainer
 
     ours = driver(methods=(method,), rounds=8).run()[method].weights

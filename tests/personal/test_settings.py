@@ -5,8 +5,9 @@ from math import inf, nan
 import pytest
 
 from fedcover import Config, UsageError
+from fedcover.config import PersonalSettings, recipe_of
+from fedcover.experiment.training import plan_of
 from fedcover.federation import Prior
-from fedcover.personal import PersonalSettings
 
 REFUSED = [
     *(
@@ -20,7 +21,7 @@ REFUSED = [
     ),
     *(
         ("prior_smoothing", value, f"prior_smoothing is {value!r}; it must be a positive number")
-        for value in (0.0, -1.0, inf, nan, "1", None, True)
+        for value in (0, -1, inf, nan, "1", None, True)
     ),
     *(
         ("prior_strength", value, f"prior_strength is {value!r}; it must lie in 0 … 10")
@@ -50,12 +51,14 @@ def test_the_ends_of_the_ranges_are_accepted():
     ends = PersonalSettings(
         prior_smoothing=1e-6, prior_strength=0, tune_rounds=1, local_rounds=1, shrinkage=0
     )
-    assert ends.prior == Prior(1e-6, 0)
+    assert (ends.prior_smoothing, ends.prior_strength) == (1e-6, 0)
     assert PersonalSettings(shrinkage=inf).shrinkage == inf
 
 
 def test_the_prior_has_the_settings_smoothing_and_strength():
-    assert PersonalSettings(prior_smoothing=3.0, prior_strength=0.25).prior == Prior(3.0, 0.25)
+    config = Config(personal={"prior_smoothing": 3.0, "prior_strength": 0.25})
+    assert plan_of(config, 7, recipe_of("fed+prior")).prior == Prior(3.0, 0.25)
+    assert plan_of(config, 7, recipe_of("fed")).prior is None
 
 
 def test_a_config_takes_them_as_a_dictionary_too():

@@ -5,14 +5,14 @@ from dataclasses import asdict
 
 import pytest
 
+from fedcover.config import Privacy
 from fedcover.errors import UsageError
-from fedcover.privacy import Privacy
-from fedcover.privacy import require_opacus
+from fedcover.privacy import epsilon_after, noise_multiplier, require_opacus, spending
 
 
 @pytest.mark.parametrize("epsilon", [1, 5])
 def test_spending_stays_within_the_budget_and_uses_it(epsilon):
-    spent = Privacy(epsilon=epsilon).spending()
+    spent = spending(Privacy(epsilon=epsilon))
     assert 0.98 * epsilon < spent.epsilon <= epsilon
     assert spent.covered
     assert set(asdict(spent)) == {
@@ -22,16 +22,16 @@ def test_spending_stays_within_the_budget_and_uses_it(epsilon):
 
 def test_more_privacy_takes_more_noise_and_fewer_steps_spend_less():
     strict, loose = Privacy(epsilon=1), Privacy(epsilon=5)
-    assert strict.noise_multiplier > 3 * loose.noise_multiplier
-    assert loose.epsilon_after(50) < loose.epsilon_after(100) < loose.spending().epsilon
+    assert noise_multiplier(strict) > 3 * noise_multiplier(loose)
+    assert epsilon_after(loose, 50) < epsilon_after(loose, 100) < spending(loose).epsilon
 
 
 def test_the_papers_variant_is_labelled_as_not_covered():
-    assert not Privacy(epsilon=5, prototypes="reconstructions").spending().covered
+    assert not spending(Privacy(epsilon=5, prototypes="reconstructions")).covered
 
 
 def test_infinite_epsilon_has_no_noise_and_covers_nothing():
-    spent = Privacy(epsilon=float("inf")).spending()
+    spent = spending(Privacy(epsilon=float("inf")))
     assert (spent.epsilon, spent.noise_multiplier, spent.covered) == (float("inf"), 0.0, False)
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import DataError
-from fedcover.training.plan import PartyGraph
-from fedcover.models.vae import VAE, Posterior, VaeSettings, VaeWeights, vae_loss
-from fedcover.privacy import Privacy
+from fedcover.federation import Client
+from fedcover.models.vae import VAE, Posterior, VaeWeights, vae_loss
 from fedcover.privacy import dp_vae as module
 from fedcover.models.private_vae import (
     check_size,
@@ -38,7 +38,7 @@ def moved(x: np.ndarray, privacy: Privacy, key=(0, 0)) -> torch.Tensor:
 @pytest.fixture
 def noisy(monkeypatch) -> Privacy:
     """A fixed noise multiplier, and no accountant's time."""
-    monkeypatch.setattr(Privacy, "noise_multiplier", 1.5)
+    monkeypatch.setattr(module, "noise_multiplier", lambda _: 1.5)
     return Privacy(epsilon=5, steps=3)
 
 
@@ -79,7 +79,7 @@ def test_one_node_moves_a_step_by_no_more_than_the_clipping_norm(noisy, monkeypa
 
 def test_the_clipped_sum_is_that_of_single_gradients(noisy, monkeypatch):
     monkeypatch.setattr(torch.optim, "Adam", Recorder)
-    monkeypatch.setattr(Privacy, "noise_multiplier", 0.0)
+    monkeypatch.setattr(module, "noise_multiplier", lambda _: 0.0)
     monkeypatch.setattr(torch, "rand", lambda n, generator: torch.zeros(n))
     monkeypatch.setattr(torch, "randn", lambda *shape, generator: torch.full(shape, 0.3))
     privacy = Privacy(epsilon=5, steps=1, max_grad_norm=2.0)
@@ -139,25 +139,25 @@ def test_prior_samples_depend_on_weights_and_key_alone(noisy):
 
 
 def test_a_client_that_cannot_show_through_the_noise_is_refused(monkeypatch):
-    monkeypatch.setattr(Privacy, "noise_multiplier", 13.5)  # ε = 1 at the defaults
+    monkeypatch.setattr(module, "noise_multiplier", lambda _: 13.5)  # ε = 1 at the defaults
     privacy = Privacy(epsilon=1)
     check_size(4, 7, privacy)  # 13.5 / (0.25·√200) = 3.8
     with pytest.raises(DataError, match=r"Client 7 has 3 training nodes.*epsilon 1,.*4 or more"):
         check_size(3, 7, privacy)
     none = np.zeros((2, 0), np.int64)
-    clients = [PartyGraph(features(n), none, np.zeros(n), np.arange(n), none[0]) for n in (9, 2)]
+    clients = [Client(features(n), none, np.zeros(n), np.arange(n), none[0]) for n in (9, 2)]
     with pytest.raises(DataError, match="Client 1 has 2 training nodes"):
         next(train_private_vaes(clients, [(0, 0), (0, 1)], SETTINGS, privacy))
 
 
 def test_a_note_says_where_noise_outweighs_the_data(monkeypatch):
-    monkeypatch.setattr(Privacy, "noise_multiplier", 2.0)
+    monkeypatch.setattr(module, "noise_multiplier", lambda _: 2.0)
     privacy = Privacy(epsilon=8, steps=16, sample_rate=0.5)  # q√T/σ = 1, so n against √weights
     start = public_start((0, 0), FEATURES, SETTINGS, privacy, binary=True)
     weights = sum(t.numel() for t in start)  # 519, whose root is 22.8
     none = np.zeros((2, 0), np.int64)
     few, many = (
-        PartyGraph(features(n), none, np.zeros(n), np.arange(n), none[0])
+        Client(features(n), none, np.zeros(n), np.arange(n), none[0])
         for n in (int(weights**0.5), int(weights**0.5) + 1)
     )
     note = noise_note([few, many], SETTINGS, privacy)

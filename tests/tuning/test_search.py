@@ -7,15 +7,13 @@ import polars as pl
 import pytest
 
 from fedcover import Config, DataError, UsageError
-from fedcover.experiment.configfile import configured
+from fedcover.config import GenSettings, configured, recipe_of
 from fedcover.experiment.methods import Setting, cut
-from fedcover.recipes import recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import plan_of
 from fedcover.federation import InProcess
 from fedcover.graphs.splits import Role
 from fedcover.neighbors.gen import generate
-from fedcover.neighbors.settings import GenSettings
 from fedcover.tuning import search, tune
 from fedcover.tuning.search import shortened
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,9 @@ from fedcover.algorithm.requests import (
     once,
 )
 from fedcover.algorithm.talk import added_up, agreed
+from fedcover.config import Config
 from fedcover.conformal.protocol import Message, Server
 from fedcover.party.calibration import TALLIED
-
-if TYPE_CHECKING:
-    from fedcover.config import Config
 
 Case = tuple[str, str, float]
 """A score, a quantile rule and a level."""

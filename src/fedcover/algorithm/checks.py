@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fedcover.conformal.protocol import Client, Message
 from fedcover.algorithm.requests import Check
+from fedcover.conformal.protocol import Client, Message
 
 Shape = tuple[int, ...]
 MOST_COUNTED = 1 << 40  # far more nodes than a site has, far fewer than an integer holds

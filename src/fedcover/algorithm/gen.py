@@ -8,7 +8,7 @@ trained in full. No calibration or test label is seen.
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,11 @@ from fedcover.algorithm import checks
 from fedcover.algorithm.calibrate import Census
 from fedcover.algorithm.fedavg import Trained, fedavg
 from fedcover.algorithm.requests import Ask, Conversation, Parallel, Replies, Tell, once
+from fedcover.config import Config, Recipe
 from fedcover.conformal.protocol import Message
 from fedcover.party.generated import PROTOTYPES
 from fedcover.party.links import count_links
-from fedcover.recipes import LINKER, Recipe, cell_part, link_plan, plan_of
-
-if TYPE_CHECKING:
-    from fedcover.config import Config
+from fedcover.plans import LINKER, cell_part, link_plan, plan_of
 
 Cell = tuple[int, float]
 

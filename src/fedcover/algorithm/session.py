@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +20,14 @@ from fedcover.algorithm.fedsage import mend
 from fedcover.algorithm.gen import choose_cell, linker, silence
 from fedcover.algorithm.requests import Ask, Conversation, Replies, Sum, Tell, once
 from fedcover.algorithm.talk import added_up
+from fedcover.config import Config, Recipe, recipe_of
 from fedcover.conformal.protocol import Message
 from fedcover.graphs.labels import encode
 from fedcover.graphs.scaling import scaling_of
 from fedcover.models import mixture
 from fedcover.party.calibration import words
 from fedcover.party.party import GROUPS, SCALING
-from fedcover.recipes import Recipe, plan_of, recipe_of
-
-if TYPE_CHECKING:
-    from fedcover.config import Config
+from fedcover.plans import plan_of
 
 
 @dataclass

@@ -17,8 +17,8 @@ from fedcover.algorithm.requests import Ask, Finish, Model, Replies, Round, Sum,
 from fedcover.carriers.averages import AVERAGES
 from fedcover.conformal.protocol import Message
 from fedcover.models import Weights
-from fedcover.training.program import fraction_bits, mean_loss
 from fedcover.training.plan import Plan
+from fedcover.training.program import fraction_bits, mean_loss
 from fedcover.training.weights import WEIGHTS, arrays_of
 
 TRAIN, ALONE = "train", "train alone"

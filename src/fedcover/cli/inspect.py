@@ -41,7 +41,7 @@ def inspect(
     Exit status 1, after the tables, where run would refuse to split the nodes.
     """
     from fedcover import display
-    from fedcover.experiment import Config
+    from fedcover.config import Config
     from fedcover.experiment.run import prepare
     from fedcover.graphs import check_graph, load
     from fedcover.graphs.inspection import inspect as inspect_graph

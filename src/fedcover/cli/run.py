@@ -143,8 +143,8 @@ def run(
 ) -> None:
     """Train, calibrate and judge prediction sets; write a run folder."""
     from fedcover import display
+    from fedcover.config import configured, to_toml
     from fedcover.experiment import run as run_experiment
-    from fedcover.experiment.configfile import configured, to_toml
     from fedcover.experiment.store import check_target, holds_run
     from fedcover.graphs import load
 
@@ -175,9 +175,9 @@ def run(
         epsilon=epsilon,
         noise=noise,
         dp_prototypes=dp_prototypes,
-        gen_prototypes=numbers("prototypes", prototypes, int, "whole numbers"),
-        gen_shares=numbers("shares", shares, float),
-        gen_linking=linking,
+        prototypes=numbers("prototypes", prototypes, int, "whole numbers"),
+        shares=numbers("shares", shares, float),
+        linking=linking,
     )
     if print_config:
         print(to_toml(config), end="")

@@ -143,7 +143,7 @@ def partition(
     data: Data = None,
 ) -> None:
     """Cut a graph into folders of sites, to try a federation with."""
-    from fedcover.experiment import Config
+    from fedcover.config import Config
     from fedcover.experiment.run import prepare
     from fedcover.graphs import load
     from fedcover.graphs.check import check_graph

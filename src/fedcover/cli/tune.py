@@ -83,7 +83,7 @@ def tune(
 ) -> None:
     """Choose method, model, sizes, rounds and score on validation nodes, by successive halving."""
     from fedcover import display
-    from fedcover.experiment.configfile import configured, read_settings
+    from fedcover.config import configured, read_settings
     from fedcover.graphs import load
     from fedcover.tuning import tune as choose
     from fedcover.tuning.search import CANDIDATES, SEEDS
@@ -101,8 +101,8 @@ def tune(
         rounds=rounds,
         unit_features=unit_features,
         standardise=standardise,
-        gen_prototypes=numbers("prototypes", prototypes, int, "whole numbers"),
-        gen_shares=numbers("shares", shares, float),
+        prototypes=numbers("prototypes", prototypes, int, "whole numbers"),
+        shares=numbers("shares", shares, float),
     )
     if methods is None and (config_file is None or "methods" not in read_settings(config_file)):
         config = replace(config, methods=usual_methods(config))

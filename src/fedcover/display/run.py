@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedcover.config import Config, recipe_of
 from fedcover.conformal import RULES
-from fedcover.experiment.config import Config
-from fedcover.recipes import recipe_of
+from fedcover.experiment.methods import METHODS
 from fedcover.experiment.run import Run
 from fedcover.experiment.summary import STANDARD_ERRORS, closed_share, summarise
 
@@ -28,7 +28,7 @@ def summary(console: Console, finished: Run) -> None:
     config = finished.config
     rows = summarise(finished.results, finished.groups, config.resplits)
     clients = _count(finished.results["clients"][0], "client")
-    methods = [recipe_of(name).method for name in config.methods]
+    methods = [METHODS[recipe_of(name).base] for name in config.methods]
     models = ", ".join(dict.fromkeys(method.model or config.model for method in methods))
     title = f"{finished.info['graph']['name']}, {clients}, {models}"
     # A Text is printed as it stands: no markup and no emoji code in a graph's name is obeyed.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedcover.config import Config
 from fedcover.errors import UsageError
-from fedcover.experiment.config import Config
 from fedcover.graphs.schema import read_schema
 from fedcover.parties.coordinate import Assignment
 from fedcover.parties.job import Job
@@ -32,11 +32,10 @@ def assignment_from(run_config: Mapping[str, Any]) -> Assignment:
             changes[key] = _several(key, given[key], kind)
     for key, kind in GRIDS.items():
         if key in given:
-            changes[f"gen_{key}"] = _several(key, given[key], kind)
+            changes[key] = _several(key, given[key], kind)
     for key in (*PLAIN, *OF_GEN):
         if key in given:
-            prefix = "gen_" if key in OF_GEN else ""
-            changes[prefix + key.replace("-", "_")] = given[key]
+            changes[key.replace("-", "_")] = given[key]
     changes["first_seed"] = int(given.get("seed", 0))
     changes["unit_features"] = bool(given.get("unit-features", schema.binary))
     preset = str(given.get("preset", "default"))

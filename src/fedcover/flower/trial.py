@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedcover.config import Config
 from fedcover.errors import DataError, UsageError
-from fedcover.experiment.config import Config
 from fedcover.experiment.run import prepare
 from fedcover.experiment.store import check_target
 from fedcover.flower.local import LocalFederation

@@ -22,8 +22,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-MODELS = ("gcn", "sage")
-
 
 @dataclass(frozen=True)
 class Weights:

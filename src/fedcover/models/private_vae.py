@@ -20,12 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import DataError
 from fedcover.training.plan import PartyGraph
 from fedcover.models.vae import (
     VAE,
     Posterior,
-    VaeSettings,
     VaeWeights,
     bernoulli_loss,
     kl_to_prior,
@@ -40,7 +40,7 @@ from fedcover.models.vaes import (
     settings_binary,
     training_features,
 )
-from fedcover.privacy import Privacy, require_opacus
+from fedcover.privacy import noise_multiplier, require_opacus
 
 BOUND = 100.0  # of a feature's size
 
@@ -64,7 +64,7 @@ def check_size(nodes: int, number: int, privacy: Privacy) -> None:
     :math:`T q n C`, the noise in that one direction :math:`\sqrt T \sigma C`. If the first is the
     smaller, the private weights hardly differ from those of a client without any data.
     """
-    least = math.ceil(privacy.noise_multiplier / (privacy.sample_rate * math.sqrt(privacy.steps)))
+    least = math.ceil(noise_multiplier(privacy) / (privacy.sample_rate * math.sqrt(privacy.steps)))
     if nodes < least:
         raise DataError(
             f"Client {number} has {nodes} training nodes, too few for {privacy.asked}, "
@@ -73,9 +73,7 @@ def check_size(nodes: int, number: int, privacy: Privacy) -> None:
         )
 
 
-def noise_note(
-    clients: Sequence[PartyGraph], settings: VaeSettings, privacy: Privacy
-) -> str | None:
+def noise_note(clients: Sequence[PartyGraph], settings: VaeSettings, privacy: Privacy) -> str | None:
     r"""A sentence for the run when there is more noise than data at some clients, else None.
 
     Over the training and over all :math:`P` weights the noise is :math:`\sqrt{T P} \sigma C` long,
@@ -85,7 +83,7 @@ def noise_note(
     per_hidden_unit = 2 * features + 3 * settings.latent + 2
     weights = settings.hidden * per_hidden_unit + 2 * settings.latent + features
     reach = privacy.sample_rate * math.sqrt(privacy.steps)
-    noise = privacy.noise_multiplier * math.sqrt(weights)
+    noise = noise_multiplier(privacy) * math.sqrt(weights)
     loud = sum(reach * len(client.train) < noise for client in clients)
     if not loud:
         return None
@@ -116,7 +114,7 @@ def train_private_vae(
     )
     optimiser = DPOptimizerFastGradientClipping(
         torch.optim.Adam(clipped.parameters(), lr=privacy.lr, fused=True),
-        noise_multiplier=privacy.noise_multiplier,
+        noise_multiplier=noise_multiplier(privacy),
         max_grad_norm=privacy.max_grad_norm,
         expected_batch_size=None,
         loss_reduction="sum",  # a divisor that knew the number of nodes would betray it

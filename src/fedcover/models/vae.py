@@ -15,53 +15,13 @@ features and latent units. The functions below take one client's tensors; the st
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcover.errors import UsageError
-
-
-@dataclass(frozen=True, kw_only=True)
-class VaeSettings:
-    """Sizes, weights of the loss, and training of a client's VAE.
-
-    Training is short on purpose: a client has a hundred nodes and 10⁵ weights. Cross-entropies of
-    one fifth of the training nodes, held out, 3 clients: on Cora 123 after 100 epochs at lr 0.01
-    with λ_kl 1 (those trained on: 6; marginal frequencies: 95), and k-means then finds single
-    nodes, which merging melts from 20 to one or two prototypes. The defaults give 98 (51) and 8 to
-    11 prototypes; on Computers 344 (332; marginal 461) and all 20. β and ρ hardly matter there.
-    """
-
-    hidden: int = 64
-    latent: int = 16
-    epochs: int = 50
-    lr: float = 0.003
-    lambda_rec: float = 1.0
-    lambda_kl: float = 0.5
-    beta: float = 0.1
-    rho: float = 0.1
-    min_cluster: int = 5
-    binary: bool | None = None  # whether features are 0 or 1; None: as the data are
-
-    def __post_init__(self) -> None:
-        for name in ("hidden", "latent", "epochs", "min_cluster"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name} is {value!r}, but must be an integer of 1 or more.")
-        for name in ("lr", "lambda_rec"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise UsageError(f"{name} is {value!r}, but must be a positive number.")
-        for name in ("lambda_kl", "beta"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise UsageError(f"{name} is {value!r}, but must be a number of 0 or more.")
-        if not 0 < self.rho < 1:
-            raise UsageError(f"rho is {self.rho!r}, but must lie strictly between 0 and 1.")
+from fedcover.config import VaeSettings
 
 
 def bernoulli_loss(logits: Tensor, x: Tensor) -> Tensor:

@@ -17,10 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcover.config import VaeSettings
 from fedcover.errors import UsageError
-from fedcover.training.plan import PartyGraph
 from fedcover.models.vae import (
-    VaeSettings,
     VaeWeights,
     decode,
     encode,
@@ -29,7 +28,7 @@ from fedcover.models.vae import (
     sparsity,
 )
 from fedcover.training.layout import Layout
-from fedcover.training.plan import Features
+from fedcover.training.plan import Features, PartyGraph
 
 Key = tuple[int, int]
 """(seed, client number): what a client's random numbers depend on."""

@@ -27,11 +27,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from fedcover.config import NeighGenSettings
 from fedcover.conformal.protocol import Direction
 from fedcover.federation.ledger import Ledger
-from fedcover.neighbors.neighgen import Generator, NeighGenSettings
-from fedcover.party.prototypes import cluster, means, merge_small
 from fedcover.models.vaes import dense
+from fedcover.neighbors.neighgen import Generator
+from fedcover.party.prototypes import cluster, means, merge_small
 from fedcover.training.layout import Index
 from fedcover.training.plan import Features
 from fedcover.training.sparse import Bag

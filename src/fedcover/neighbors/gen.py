@@ -20,18 +20,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fedcover.config import GenSettings, Privacy
 from fedcover.errors import DataError
-from fedcover.federation import Engine, Federation, PartyGraph
+from fedcover.federation import Client, Engine, Federation
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.models import Weights
-from fedcover.party.augment import append_rows, augment, mean_entries, trimmed
-from fedcover.party.links import choose_links
-from fedcover.party.prototypes import client_prototypes
-from fedcover.neighbors.settings import GenSettings
-from fedcover.models.vaes import is_binary
-from fedcover.privacy import Privacy
 from fedcover.models.private_vae import noise_note
+from fedcover.models.vaes import is_binary
+from fedcover.party.augment import append_rows, augment, mean_entries, trimmed
+from fedcover.party.links import choose_links, link_plan
+from fedcover.party.prototypes import client_prototypes
 from fedcover.training.plan import Features, OnRound
 
 
@@ -84,7 +83,7 @@ def generate(
         replace(federation, clients=list(map(unlinked, federation.clients, exchange)))
         for federation, exchange in zip(federations, exchanges, strict=True)
     ]
-    trained = engine.train(joined, settings.link_plan, on_round=on_round)
+    trained = engine.train(joined, link_plan(settings), on_round=on_round)
     results = []
     for federation, exchange, model, ledger in zip(
         federations, exchanges, trained, ledgers, strict=True
@@ -145,7 +144,7 @@ def _exchange(
 
 
 def others(
-    client: PartyGraph, sent: Sequence[NDArray[np.float32]], number: int
+    client: Client, sent: Sequence[NDArray[np.float32]], number: int
 ) -> tuple[Features, NDArray[np.int64]]:
     """The other clients' prototypes, and whose each is.
 
@@ -157,7 +156,7 @@ def others(
     return trimmed(rows, mean_entries(sp.csr_array(client.x))), owner[owner != number]
 
 
-def unlinked(client: PartyGraph, got: Got) -> PartyGraph:
+def unlinked(client: Client, got: Got) -> Client:
     """The client's graph with prototypes as isolated nodes, and without validation nodes."""
     prototypes, _ = got[max(got)]
     count = prototypes.shape[0]

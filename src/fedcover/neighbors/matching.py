@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.neighbors.impair import Impaired
 from fedcover.models.vaes import dense
+from fedcover.neighbors.impair import Impaired
 from fedcover.training.layout import Layout
 
 

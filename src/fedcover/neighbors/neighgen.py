@@ -10,74 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-from fedcover.errors import UsageError
-
-TARGETS = ("means", "nodes")
-
-
-@dataclass(frozen=True, kw_only=True)
-class NeighGenSettings:
-    """Sizes, weights of the losses, and the rhythm of training and exchange.
-
-    ``hidden_share`` of a client's nodes are hidden; a node gets at most ``most`` neighbours.
-    ``batch`` is the number of generated vectors in a client's feature loss at each step. Clients
-    train alone for ``warm_up`` epochs, then ``rounds`` times exchange and train ``local_epochs``.
-    ``groups`` bounds a client's latent means, ``target_groups`` the feature means that it answers
-    with; none stands for fewer than ``min_group`` nodes. ``targets="nodes"`` answers with single
-    nodes, at most ``target_nodes``, as the original does, and lets them leak (docs/fedsage.md).
-    """
-
-    hidden_share: float = 0.5
-    most: int = 5
-    latent: int = 64
-    hidden: int = 64
-    lr: float = 0.01
-    batch: int = 64
-    warm_up: int = 20
-    rounds: int = 10
-    local_epochs: int = 5
-    degree_weight: float = 1.0
-    feature_weight: float = 1.0
-    cross_weight: float = 1.0
-    groups: int = 10
-    min_group: int = 5
-    targets: str = "means"
-    target_groups: int = 20
-    target_nodes: int = 200
-
-    def __post_init__(self) -> None:
-        at_least = {"warm_up": 0, "rounds": 0, "min_group": 2}
-        counts = ("most", "latent", "hidden", "batch", "warm_up", "rounds", "local_epochs")
-        for name in (*counts, "groups", "min_group", "target_groups", "target_nodes"):
-            value, least = getattr(self, name), at_least.get(name, 1)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UsageError(f"{name} is {value!r}, but must be an integer of {least} or more.")
-        if not (_is_number(self.hidden_share) and 0 < self.hidden_share < 1):
-            raise UsageError(
-                f"hidden_share is {self.hidden_share!r}, but must lie strictly between 0 and 1."
-            )
-        if not (_is_number(self.lr) and self.lr > 0):
-            raise UsageError(f"lr is {self.lr!r}, but must be a positive number.")
-        for name in ("degree_weight", "feature_weight", "cross_weight"):
-            value = getattr(self, name)
-            if not (_is_number(value) and value >= 0):
-                raise UsageError(f"{name} is {value!r}, but must be a number of 0 or more.")
-        if self.targets not in TARGETS:
-            raise UsageError(
-                f"targets is {self.targets!r}, but must be one of {', '.join(TARGETS)}."
-            )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class Generator(NamedTuple):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcover.config import NeighGenSettings
 from fedcover.errors import DataError
 from fedcover.federation import Federation, Plan
 from fedcover.federation.ledger import Ledger
@@ -22,7 +23,6 @@ from fedcover.neighbors.matching import Matching
 from fedcover.neighbors.neighgen import (
     Degrees,
     Generator,
-    NeighGenSettings,
     degree_loss,
     feature_loss,
     initial_degrees,

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedcover.config import Config, recipe_of
 from fedcover.errors import DataError, UsageError
-from fedcover.experiment.config import Config
-from fedcover.recipes import recipe_of
 from fedcover.graphs.catalogue import DATASETS
 
 PRESETS = ("default", "paper")

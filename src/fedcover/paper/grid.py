@@ -10,8 +10,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from fedcover.experiment.config import Config
-from fedcover.recipes import recipe_of
+from fedcover.config import Config, recipe_of
 from fedcover.graphs.catalogue import DATASETS
 from fedcover.paper.definition import Definition, Variant
 from fedcover.paper.version import code_version

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from fedcover.config import recipe_of
 from fedcover.errors import DataError
-from fedcover.recipes import recipe_of
+from fedcover.experiment.methods import METHODS
 from fedcover.federation.inprocess import threads
 from fedcover.paper.grid import Cell
 from fedcover.paper.rows import IDENTITY
@@ -43,7 +44,7 @@ def sample(cells: Sequence[Cell], stored: pl.DataFrame, count: int, seed: int) -
 
 def _identity(cell: Cell) -> tuple[object, ...]:
     config = cell.config
-    model = recipe_of(cell.method).method.model or config.model
+    model = METHODS[recipe_of(cell.method).base].model or config.model
     return (cell.graph, config.clients, cell.method, cell.variant, model, config.first_seed)
 
 

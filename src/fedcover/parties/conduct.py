@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcover import conformal
+from fedcover.config import Recipe, recipe_of
 from fedcover.conformal.protocol import Message, Server, side_by_side
-from fedcover.recipes import Recipe, recipe_of
 from fedcover.experiment.temperature import WAYS
 from fedcover.graphs.schema import Schema
-from fedcover.party.links import count_links
 from fedcover.parties import checks
 from fedcover.parties.calibration import CalibrationCheck
 from fedcover.parties.checkpoint import Checkpoint
@@ -37,6 +36,7 @@ from fedcover.parties.messages import (
     text,
     words,
 )
+from fedcover.party.links import count_links, link_plan
 from fedcover.training.plan import Plan, diverged
 
 COUNTED = ("nodes", "train", "valid", "calib", "test")
@@ -131,7 +131,7 @@ class Conductor:
             lambda: self._gather(Request(f"{name}/prototypes", "prototypes", 0, {}, check, most)),
         )
         yield Conclusion(f"{name}/prototypes", sent)
-        linker = yield from self._train(f"{name}/links", gen.link_plan)
+        linker = yield from self._train(f"{name}/links", link_plan(gen))
         yield Conclusion(f"{name}/linker", linker.weights)
         cells = self._cells(sent)
         yield Conclusion(f"{name}/cells", {"cells": np.array(cells)})

@@ -7,38 +7,26 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedcover.config import Config, NetworkSettings, Recipe, recipe_of
 from fedcover.conformal.scores import SCORES
 from fedcover.errors import UsageError
-from fedcover.experiment.config import Config
-from fedcover.recipes import Recipe, recipe_of
 from fedcover.experiment.training import plan_of
 from fedcover.federation import Plan
 from fedcover.graphs.schema import Schema
-from fedcover.parties.robust import AVERAGES
 
 METHODS = ("loc", "fed", "gen")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """A run's settings, and those of a federation whose sites may fail.
-
-    A round waits ``timeout`` seconds for the sites, and goes on with those that answered if they
-    are ``least`` or more. A job begins when ``sites`` sites are there, and gives up after ``join``
-    seconds without them. ``average`` is how the sites' weights become one model's, see
-    :mod:`fedcover.parties.robust`.
-    """
+class Job(NetworkSettings):
+    """A run's settings, and those of a federation whose sites may fail."""
 
     config: Config = field(
         default_factory=lambda: Config(methods=("gen",), seeds=1, partition="given")
     )
-    sites: int = 2
-    least: int = 2
-    timeout: float = 120.0
-    join: float = 300.0
-    average: str = "mean"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for method in self.config.methods:
             recipe = recipe_of(method)
             if recipe.base not in METHODS or recipe.personal:
@@ -58,23 +46,6 @@ class Job:
         if self.config.calibrate != "pooled":
             raise UsageError(
                 f"calibrate is {self.config.calibrate!r}; a federation over a network knows pooled."
-            )
-        for name in ("sites", "least"):
-            value = getattr(self, name)
-            if value < 1:
-                raise UsageError(f"{name} is {value}; it must be a whole number of 1 or more.")
-        if self.least > self.sites:
-            raise UsageError(
-                f"least is {self.least}, but the federation begins with {self.sites} sites."
-            )
-        for name in ("timeout", "join"):
-            if not getattr(self, name) > 0:
-                raise UsageError(
-                    f"{name} is {getattr(self, name)}; it must be a number of seconds."
-                )
-        if self.average not in AVERAGES:
-            raise UsageError(
-                f"average is {self.average!r}; it must be one of {', '.join(AVERAGES)}."
             )
 
     @property

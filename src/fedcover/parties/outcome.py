@@ -12,8 +12,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedcover import __version__
+from fedcover.config import recipe_of
 from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, SETS, frame
-from fedcover.recipes import recipe_of
+from fedcover.experiment.methods import METHODS
 from fedcover.experiment.run import hardware, versions
 from fedcover.experiment.store import write_run
 from fedcover.graphs.schema import Schema
@@ -117,7 +118,7 @@ def _results(name: str, job: Job, outcomes: Outcomes) -> list[dict[str, Any]]:
                     "clients": len(outcome.calibrated),
                     "partition": "sites",
                     "method": method,
-                    "model": recipe_of(method).method.model or job.config.model,
+                    "model": METHODS[recipe_of(method).base].model or job.config.model,
                     "score": score,
                     "quantile": rule,
                     "alpha": alpha,

@@ -18,20 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcover import conformal
+from fedcover.config import Config, recipe_of
 from fedcover.conformal.protocol import Message, answer_each
 from fedcover.errors import DataError, UsageError
-from fedcover.experiment.config import Config
-from fedcover.recipes import recipe_of
 from fedcover.experiment.temperature import WAYS
-from fedcover.federation import Federation, PartyGraph, Plan
+from fedcover.federation import Client, Federation, Plan
 from fedcover.federation.participant import Participant
 from fedcover.federation.program import train_stack
 from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.graphs.splits import Role
-from fedcover.party.augment import augment
 from fedcover.neighbors.gen import Got, Received, others, received_by, unlinked
-from fedcover.party.links import choose_links
-from fedcover.party.prototypes import client_prototypes
 from fedcover.parties import proof
 from fedcover.parties.checkpoint import Checkpoint
 from fedcover.parties.fedavg import stacked, unstacked
@@ -39,6 +35,9 @@ from fedcover.parties.job import Job, plan, settings_from_text
 from fedcover.parties.messages import Order, text, words
 from fedcover.parties.results import tally, write_sets
 from fedcover.parties.site import Site, read_site
+from fedcover.party.augment import augment
+from fedcover.party.links import choose_links, link_plan
+from fedcover.party.prototypes import client_prototypes
 
 MIN_CLUSTER = 5  # what stands behind a prototype at least, whatever the coordinator asks for
 
@@ -173,7 +172,7 @@ class Part:
         if self._training is None or self._training[0] != order.phase:
             began = time.perf_counter()
             method, _, step = order.phase.rpartition("/")
-            training = self._config.gen.link_plan if step == "links" else self._plan(method)
+            training = link_plan(self._config.gen) if step == "links" else self._plan(method)
             if step == "choice":
                 training = replace(training, batch_size=None)
             participant = Participant(
@@ -190,7 +189,7 @@ class Part:
             participant.receive(unstacked(order.query))
         return participant
 
-    def _graphs(self, method: str, step: str) -> list[PartyGraph]:
+    def _graphs(self, method: str, step: str) -> list[Client]:
         """The graphs of one phase: one a model."""
         client = self._site.client
         if step == "links":
@@ -212,7 +211,7 @@ class Part:
             got[m] = others(client, [rows[owner == k] for k in range(count)], self._number)
         return got
 
-    def _augmented(self, method: str, m: int, share: float) -> PartyGraph:
+    def _augmented(self, method: str, m: int, share: float) -> Client:
         """The site's graph with generated neighbours for one M and one p."""
         settings, client = self._config.gen, self._site.client
         if self._received is None or self._received[0] != method:
@@ -222,7 +221,7 @@ class Part:
                 [unlinked(client, got)],
                 self._config.first_seed,
                 self._number,
-                settings.link_plan,
+                link_plan(settings),
             )
             linker.receive(weights)
             outputs = linker.logits()[0][: client.own]
@@ -238,7 +237,7 @@ class Part:
         trained = train_stack([self._federation()], training)[0]
         return {"loss": trained.valid_loss * len(self._site.nodes(Role.VALID))}
 
-    def _federation(self, client: PartyGraph | None = None) -> Federation:
+    def _federation(self, client: Client | None = None) -> Federation:
         seed = self._config.first_seed
         return Federation([client or self._site.client], seed, first=self._number)
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.experiment.config import Config
-from fedcover.training.plan import PartyGraph
+from fedcover.config import Config
+from fedcover.federation import Client
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.readers import read_folder
@@ -34,9 +34,9 @@ class Site:
         return labels
 
     @property
-    def client(self) -> PartyGraph:
+    def client(self) -> Client:
         """As training sees it."""
-        return PartyGraph(
+        return Client(
             feature_matrix(self.graph),
             self.graph.edge_index.numpy(),
             self.y,

@@ -8,9 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fedcover.training.plan import PartyGraph
 from fedcover.graphs.labels import NO_LABEL
-from fedcover.training.plan import Features
+from fedcover.training.plan import Features, PartyGraph
 
 
 def augment(

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcover import conformal, fixed_point
+from fedcover.config import recipe_of
 from fedcover.conformal.protocol import Message, parts, prefixed
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.similar import similar_to
 from fedcover.graphs.splits import Role
 from fedcover.models import mixture
-from fedcover.recipes import recipe_of
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
+from fedcover.config import Config
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
 from fedcover.graphs.splits import NO_ROLE, Role, split
 from fedcover.training.plan import Features
-
-if TYPE_CHECKING:
-    from fedcover.config import Config
 
 
 @dataclass(frozen=True)

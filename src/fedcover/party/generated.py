@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fedcover.config import recipe_of
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError
 from fedcover.graphs.labels import NO_LABEL
@@ -28,7 +29,7 @@ from fedcover.models import Weights
 from fedcover.party.augment import append_rows, augment, mean_entries, trimmed
 from fedcover.party.links import choose_links
 from fedcover.party.prototypes import client_prototypes
-from fedcover.recipes import LINKER, cell_of, recipe_of
+from fedcover.plans import LINKER, cell_of
 from fedcover.training.plan import Features, PartyGraph
 
 if TYPE_CHECKING:

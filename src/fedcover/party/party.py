@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcover.config import Config
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.scaling import Scaling, scaled
@@ -21,12 +22,9 @@ from fedcover.party import calibration, generated, local_training
 from fedcover.party.data import PartyData
 from fedcover.party.local_training import LocalTraining
 from fedcover.party.statistics import columns, groups, statistics
-from fedcover.recipes import plan_of
+from fedcover.plans import plan_of
 from fedcover.training.plan import PartyGraph, Plan
 from fedcover.training.program import Program
-
-if TYPE_CHECKING:
-    from fedcover.config import Config
 
 SCALING = "data/scaling"
 GROUPS = "data/groups"

@@ -15,12 +15,11 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
+from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import UsageError
 from fedcover.training.plan import PartyGraph
-from fedcover.models.vae import VaeSettings
-from fedcover.models.vaes import Key, trained_vaes, training_features
-from fedcover.privacy import Privacy
 from fedcover.models.private_vae import prior_samples, train_private_vaes
+from fedcover.models.vaes import Key, trained_vaes, training_features
 
 STARTS = 3  # k-means++ starts; the best one counts
 
@@ -36,7 +35,7 @@ def client_prototypes(
     """What each client would send: for each M of ``counts``, at most M rows of features.
 
     ``keys[i]`` is (seed, number) of client i. One VAE a client serves all M. A client with fewer
-    training nodes than ``settings.min_cluster`` sends no row. ``privacy.spending()`` is what
+    training nodes than ``settings.min_cluster`` sends no row. ``spending(privacy)`` is what
     private prototypes cost, the same for every client. ``on_client`` counts those that are done.
     """
     sent: list[dict[int, NDArray[np.float32]]] = [{} for _ in clients]

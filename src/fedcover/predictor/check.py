@@ -7,8 +7,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcover.config.names import MODELS
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
-from fedcover.models.gnn import MODELS, operators
+from fedcover.models.gnn import operators
 from fedcover.predictor.calibration import Calibration
 from fedcover.predictor.known import SALT_BYTES
 from fedcover.predictor.models import Generated, Model

@@ -12,7 +12,6 @@ from torch_geometric.data import Data
 
 from fedcover import conformal
 from fedcover.errors import DataError
-from fedcover.training.plan import PartyGraph
 from fedcover.graphs.align import aligned
 from fedcover.graphs.assemble import feature_matrix, with_features
 from fedcover.graphs.check import check_graph
@@ -20,11 +19,12 @@ from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
 from fedcover.graphs.scaling import Scaling, scaled
 from fedcover.graphs.similar import Alike, similar_at
 from fedcover.graphs.splits import Role
-from fedcover.party.augment import augment
 from fedcover.models.mixture import TINY, mixed
+from fedcover.party.augment import augment
 from fedcover.predictor.known import inside, list_prints, located, touched
 from fedcover.predictor.models import outputs
 from fedcover.predictor.seen import Seen
+from fedcover.training.plan import PartyGraph
 
 if TYPE_CHECKING:
     from fedcover.predictor.predictor import Predictor

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from fedcover.config import recipe_of
 from fedcover.errors import DataError
-from fedcover.recipes import recipe_of
 from fedcover.experiment.summary import CELL, STANDARD_ERRORS, band_of, summarise
 
 SETTING = ("preset", "variant", "dataset", "clients")

@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
+from fedcover.config import recipe_of
 from fedcover.conformal import RULES
-from fedcover.recipes import recipe_of
 from fedcover.report.cells import KINDS, SETTING, Cell, cells, view_key, views
 from fedcover.report.explorer import ABSENT, explorer
 from fedcover.report.folder import Stored

@@ -1,26 +1,18 @@
-"""What every engine answers: train over these clients, and ask them for small replies.
-
-An algorithm is written once against :class:`Engine`; *how* the clients are executed (all as one
-program, one after another, or on other machines) is the engine's affair.
-"""
+"""What is trained and how: a party's graph, the parties of a federation, the plan of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from fedcover.conformal.protocol import Client as Answer
-from fedcover.conformal.protocol import Listener, Local, Result, Server, converse
 from fedcover.errors import DataError
-from fedcover.models import Weights
 
-OnRound = Callable[[int], None]
 Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × features
 
 
@@ -100,64 +92,6 @@ class Plan:
     unit_features: bool = False  # whether the model sees every node's features at length 1
 
 
-@dataclass(frozen=True)
-class Trained:
-    """One federation's models at the round with the lowest pooled validation loss.
-
-    ``best_round`` is an index into ``valid_loss``; if the training had a ``start``, the first entry
-    is that of the start itself, which is no round of its own.
-    """
-
-    weights: list[Weights]  # by client; the same object for all when averaged
-    logits: list[NDArray[np.float32]]  # by client, for all its nodes
-    valid_loss: NDArray[np.float64]  # by round, pooled over the validation nodes
-    best_round: int
-    rounds: int  # until it was out of patience
-    seconds: float
-
-
-class Engine(Protocol):
-    """A way to execute clients."""
-
-    def train(
-        self,
-        federations: Sequence[Federation],
-        plan: Plan,
-        *,
-        start: Sequence[Weights] | None = None,
-        on_round: OnRound | None = None,
-    ) -> list[Trained]:
-        """Train one model (or, without averaging, one a client) for each federation.
-
-        ``start`` has the weights that each federation begins with, drawn from its seed if not
-        given. A given start that no round improves is kept.
-        ``on_round`` is called after each round with the number of rounds done.
-        """
-        ...
-
-    def ask(
-        self,
-        server: Server[Result],
-        client: Answer[Local],
-        local_data: Sequence[Local],
-        *,
-        kind: str,
-        on_message: Listener | None = None,
-    ) -> Result:
-        """Let ``server`` question every client, and return what it concludes.
-
-        ``local_data[k]`` is what client k holds (scores, validation logits); see
-        :mod:`fedcover.conformal.protocol`.
-        """
-        ...
-
-
-class Here:
-    """Answers :meth:`Engine.ask` for clients that live in this process."""
-
-    ask = staticmethod(converse)
-
-
 def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list[NDArray[np.int64]]:
     """The positions among a client's ``count`` training nodes that each local step sees.
 
@@ -201,7 +135,7 @@ def log_prior(client: PartyGraph, plan: Plan) -> NDArray[np.float64]:
 
 
 def diverged() -> DataError:
-    """What an engine raises when no round has a validation loss that is a number."""
+    """What is raised when no round has a validation loss that is a number."""
     return DataError(
         "Training diverged: the validation loss is not a number in any round; "
         "scale the features or lower the learning rate."
@@ -209,5 +143,5 @@ def diverged() -> DataError:
 
 
 def initialiser(seed: int) -> np.random.Generator:
-    """The generator of a federation's initial weights: the same for every method and engine."""
+    """The generator of a federation's initial weights: the same for every method and carrier."""
     return np.random.default_rng([seed, 0x1217])

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
+from fedcover.config import Config
 from fedcover.errors import DataError
-from fedcover.experiment.config import Config
 from fedcover.experiment.features import on_one_scale
 from fedcover.experiment.methods import Repetition
 from fedcover.experiment.run import prepare, settled

@@ -17,11 +17,9 @@ import numpy as np
 import polars as pl
 from torch_geometric.data import Data
 
+from fedcover.config import Config, recipe_of, to_toml
 from fedcover.errors import DataError, UsageError
-from fedcover.experiment.config import Config
-from fedcover.experiment.configfile import to_toml
 from fedcover.experiment.methods import Progress, Repetition
-from fedcover.recipes import recipe_of
 from fedcover.experiment.run import settled
 from fedcover.experiment.training import Outcome, Trainer
 from fedcover.federation import Engine, InProcess

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcover.experiment.config import Config
-from fedcover.recipes import BEST, recipe_of
+from fedcover.config import BEST, Config, recipe_of
+from fedcover.experiment.methods import METHODS
 
 AXES: dict[str, tuple[Any, ...]] = {
     "model": ("gcn", "sage"),
@@ -46,7 +46,7 @@ def usual_methods(config: Config) -> tuple[str, ...]:
 def axes_of(config: Config) -> dict[str, tuple[Any, ...]]:
     """The space for a configuration: its methods but those that no party can have (unless there is
     no other), :data:`AXES`, and where Gen is among the methods its M and p."""
-    federated = tuple(name for name in config.methods if recipe_of(name).method.federated)
+    federated = tuple(name for name in config.methods if METHODS[recipe_of(name).base].federated)
     methods = federated or config.methods
     axes = {"method": methods, **AXES}
     if any(recipe_of(name).base == "gen" for name in methods):
@@ -91,7 +91,7 @@ def draw(config: Config, count: int, rng: np.random.Generator) -> list[Candidate
 def _fitting(settings: dict[str, Any]) -> Candidate:
     """The candidate without what makes no difference to its method."""
     recipe = recipe_of(settings["method"])
-    idle = {"model"} if recipe.method.model else set()  # FedSage has one of its own
+    idle = {"model"} if METHODS[recipe.base].model else set()  # FedSage has one of its own
     if recipe.base != "gen":
         idle |= {"prototypes", "share"}
     return Candidate({axis: value for axis, value in settings.items() if axis not in idle})

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from fedcover.recipes import recipe_of
+from fedcover.config import recipe_of
+from fedcover.experiment.methods import METHODS
 from fedcover.paper.definition import Definition, Selection, Variant
 
 MODEL = "gcn"
@@ -40,7 +41,7 @@ def _shown(definition: Definition, selection: Selection) -> pl.Expr:
     return pl.any_horizontal(
         (pl.col("variant") == variant.name)
         & (pl.col("method") == method)
-        & (pl.col("model") == (recipe_of(method).method.model or model))
+        & (pl.col("model") == (METHODS[recipe_of(method).base].model or model))
         for variant in (plain, *selection.variants)
         for method in variant.methods
     )

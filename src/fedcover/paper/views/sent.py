@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fedcover.experiment.config import Config
+from fedcover.config import Config
 from fedcover.graphs.catalogue import DATASETS
 from fedcover.paper.definition import Definition
 from fedcover.paper.tables import Table

@@ -8,12 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcover import Config, DataError, UsageError
-from fedcover.experiment.config import PRESETS
-from fedcover.experiment.configfile import configured, read_settings, to_toml
-from fedcover.models.vae import VaeSettings
-from fedcover.neighbors.neighgen import NeighGenSettings
-from fedcover.neighbors.settings import GenSettings
-from fedcover.personal import PersonalSettings
+from fedcover.config import (
+    PRESETS,
+    GenSettings,
+    NeighGenSettings,
+    PersonalSettings,
+    VaeSettings,
+    configured,
+    read_settings,
+    to_toml,
+)
 
 POSITIVE = st.floats(1e-300, 1e300)
 BETWEEN = st.floats(0, 1, exclude_min=True, exclude_max=True)
@@ -115,7 +119,7 @@ def test_options_win_over_the_file_and_the_file_over_the_preset(tmp_path):
     file.write_text(
         'preset = "paper"\nhidden = 16\nalphas = 0.3\n[gen]\nshares = [0.5]\n[gen.vae]\nepochs = 2'
     )
-    got = configured(file, hidden=8, gen_prototypes=(3,))
+    got = configured(file, hidden=8, prototypes=(3,))
     assert (got.hidden, got.alphas, got.patience, got.batch_size) == (8, (0.3,), 10, 32)
     assert (got.gen.shares, got.gen.prototypes, got.gen.linking) == ((0.5,), (3,), "global")
     assert (got.gen.vae.epochs, got.gen.vae.hidden) == (2, 64)
@@ -140,20 +144,20 @@ def test_an_option_takes_the_place_of_the_files_other_way(tmp_path):
         ("zzz = 3", "there is no setting called 'zzz'."),
         ("[gen]\nshare = [0.1]", "there is no setting called 'gen.share'; did you mean gen.share"),
         ("[gen.vae]\nzzz = 1", "there is no setting called 'gen.vae.zzz'."),
-        ('hidden = "big"', "hidden is 'big'; it must be a whole number."),
-        ("hidden = 2.5", "hidden is 2.5; it must be a whole number."),
-        ("hidden = true", "hidden is True; it must be a whole number."),
+        ('hidden = "big"', "hidden is 'big'; it must be a whole number of 1 or more."),
+        ("hidden = 2.5", "hidden is 2.5; it must be a whole number of 1 or more."),
+        ("hidden = true", "hidden is True; it must be a whole number of 1 or more."),
         ("hidden = 0", "hidden is 0; it must be a whole number of 1 or more."),
-        ("lr = nan", "lr is nan; it must be a number."),
+        ("lr = nan", "lr is nan; it must be a positive number."),
         ("empty_sets = 1", "empty_sets is 1; it must be true or false."),
         ("patience = 2000-01-01", "patience is datetime.date(2000, 1, 1); it must be a whole"),
-        ("alphas = [0.1, 'a']", "alphas is [0.1, 'a']; it must be a list, each entry a number."),
-        ("methods = [['fed']]", "methods is [['fed']]; it must be a list, each entry a word."),
+        ("alphas = [0.1, 'a']", "alphas has 'a'; every alpha must lie strictly between 0 and 1."),
+        ("methods = [['fed']]", "methods has ['fed']; it must be a word."),
         ("methods = ['fad']", "methods has 'fad'; it must be one of loc, fed, "),
-        ("gen = 3", "gen is 3; it must be a table, [gen]."),
-        ("model = { a = 1 }", "model is {'a': 1}; it must be a word."),
-        ("[gen]\nlink_lr = 'x'", "gen.link_lr is 'x'; it must be a number."),
-        ("[gen]\nlink_lr = 0", "link_lr is 0; it must be a positive number."),
+        ("gen = 3", "gen is 3; it must be a table of settings."),
+        ("model = { a = 1 }", "model is {'a': 1}; it must be one of gcn, sage."),
+        ("[gen]\nlink_lr = 'x'", "gen.link_lr is 'x'; it must be a positive number."),
+        ("[gen]\nlink_lr = 0", "gen.link_lr is 0; it must be a positive number."),
         ("preset = 'best'", "preset is 'best'; it must be one of default, plain, paper."),
         ("preset = ['a']", "preset is ['a']; it must be one of default, plain, paper."),
         ("hidden = ", "not a TOML file: Invalid value"),

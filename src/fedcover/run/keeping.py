@@ -13,11 +13,13 @@ from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover import conformal
+from fedcover.config import Recipe
+from fedcover.config.recipes import Personal
 from fedcover.experiment.calibration import membership
 from fedcover.experiment.evaluation import Evaluation, Judge
-from fedcover.recipes import Personal, Recipe
+from fedcover.experiment.methods import METHODS
 from fedcover.experiment.training import KINDS, Outcome
-from fedcover.training.plan import PartyGraph
+from fedcover.federation import Client
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.partition import ClientGraph
 from fedcover.graphs.schema import schema_of
@@ -36,7 +38,7 @@ SPEAKING: dict[Personal, tuple[str, ...]] = {**KINDS, "tuned": ("tuned",)}
 
 def kept(recipe: Recipe) -> bool:
     """Whether a predictor can be made of it: not of a simulation."""
-    return not recipe.method.simulation
+    return not METHODS[recipe.base].simulation
 
 
 class Keeper:
@@ -151,7 +153,7 @@ def _models(recipe: Recipe, outcome: Outcome) -> tuple[Model, ...]:
 
 
 def _generated(
-    clients: Sequence[PartyGraph], parts: Sequence[ClientGraph], names: NDArray[np.uint64]
+    clients: Sequence[Client], parts: Sequence[ClientGraph], names: NDArray[np.uint64]
 ) -> tuple[Generated | None, ...]:
     """What was appended to the clients' graphs (see :func:`fedcover.party.augment.augment`)."""
     found: list[Generated | None] = []

@@ -18,8 +18,8 @@ import torch
 from torch_geometric.data import Data
 
 from fedcover import __version__
+from fedcover.config import Config, Recipe, recipe_of
 from fedcover.errors import UsageError
-from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.features import on_one_scale
 from fedcover.experiment.frames import (
@@ -33,8 +33,7 @@ from fedcover.experiment.frames import (
     ledger_frame,
 )
 from fedcover.experiment.keeping import Keeper, kept
-from fedcover.experiment.methods import Progress, Repetition
-from fedcover.recipes import Recipe, recipe_of
+from fedcover.experiment.methods import METHODS, Progress, Repetition
 from fedcover.experiment.shown import Shown, shown
 from fedcover.experiment.store import write_run
 from fedcover.experiment.training import Outcome, Trainer
@@ -45,10 +44,10 @@ from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.partition import partition
 from fedcover.graphs.splits import Role, split
 from fedcover.graphs.statistics import describe
+from fedcover.models.private_vae import check_size
 from fedcover.predictor import Predictor, save_predictor
 from fedcover.predictor.files import FOLDER
-from fedcover.privacy import Spending
-from fedcover.models.private_vae import check_size
+from fedcover.privacy import Spending, spending
 
 UNSCALED = 100.0
 """A feature beyond this is not on the scale that weights are drawn for."""
@@ -265,13 +264,13 @@ def _afforded(repetitions: Sequence[Repetition], config: Config) -> Spending | N
     privacy = config.privacy
     if privacy is None or all(recipe_of(name).base != "gen" for name in config.methods):
         return None
-    spending = privacy.spending()
+    spent = spending(privacy)
     for repetition in repetitions:
         owner, trains = repetition.partition.client, repetition.roles == Role.TRAIN
         counts = np.bincount(owner[trains], minlength=repetition.partition.clients)
         for number, nodes in enumerate(counts):
             check_size(int(nodes), number, privacy)
-    return spending
+    return spent
 
 
 class _Book:
@@ -302,7 +301,7 @@ class _Book:
         own = {"method": method, "seed": repetition.seed}
         seen = {
             "clients": repetition.partition.clients,
-            "model": recipe.method.model or self._model,
+            "model": METHODS[recipe.base].model or self._model,
             "train_seconds": round(outcome.seconds, 4),
         }
         self.results += [{**self._common, **own, **seen, **row} for row in evaluation.results]
@@ -319,7 +318,7 @@ class _Book:
         }
         for choice, value in choices.items():
             self.chosen.setdefault(method, {}).setdefault(choice, []).append(value)
-        if recipe.method.federated:
+        if METHODS[recipe.base].federated:
             self.sent.setdefault(method, []).append(outcome.ledger.totals())
             self.ledgers.append(ledger_frame(method, repetition, outcome.ledger))
         for note in [*outcome.prepared.notes, *evaluation.notes]:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcover.config import Config, Recipe
+from fedcover.config.recipes import Personal
 from fedcover.experiment import mixing
-from fedcover.experiment.config import Config
-from fedcover.experiment.methods import Prepared, Progress, Repetition, Setting
-from fedcover.recipes import Personal, Recipe
-from fedcover.federation import Engine, Plan, Trained
+from fedcover.experiment.methods import METHODS, Prepared, Progress, Repetition, Setting
+from fedcover.federation import Engine, Plan, Prior, Trained
 from fedcover.federation.ledger import Ledger
 
 Logits = NDArray[np.float32]
@@ -105,7 +105,7 @@ class Trainer:
         if key not in self._prepared:
             plan = self._plan(recipe, "shared")
             setting = Setting(self._config, self._engine, plan, self._report, self._made)
-            self._prepared[key] = recipe.method.prepare(self._repetitions, setting)
+            self._prepared[key] = METHODS[recipe.base].prepare(self._repetitions, setting)
             self._stop(f"prepare {key}")
         return self._prepared[key]
 
@@ -141,7 +141,8 @@ class Trainer:
 
 def plan_of(config: Config, classes: int, recipe: Recipe, kind: str = "shared") -> Plan:
     """How a recipe's models of this kind (see ``KINDS``) are trained."""
-    method, personal = recipe.method, config.personal
+    method, personal = METHODS[recipe.base], config.personal
+    prior = Prior(personal.prior_smoothing, personal.prior_strength)
     plan = Plan(
         model=method.model or config.model,
         classes=classes,
@@ -153,7 +154,7 @@ def plan_of(config: Config, classes: int, recipe: Recipe, kind: str = "shared") 
         local_epochs=config.local_epochs,
         batch_size=config.batch_size or None,
         average=method.average,
-        prior=personal.prior if recipe.prior else None,
+        prior=prior if recipe.prior else None,
         prox=personal.prox if recipe.prox else 0.0,
         unit_features=bool(config.unit_features),
     )

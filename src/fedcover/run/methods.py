@@ -22,7 +22,7 @@ from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.splits import Role
 
 if TYPE_CHECKING:
-    from fedcover.experiment.config import Config
+    from fedcover.config import Config
     from fedcover.neighbors.gen import Generated
 
 Progress = Callable[[str, int, int], None]
@@ -92,7 +92,6 @@ class Method:
     prepare: Callable[[Sequence[Repetition], Setting], list[Prepared]]
     average: bool = True
     model: str | None = None  # the method's own; None: the configuration's
-    shared: bool = True  # whether several clients share a model
     federated: bool = True  # whether messages of this method would really cross a network
     simulation: bool = False  # whether it uses what no party has
 
@@ -201,13 +200,13 @@ def _fedsage_plus(repetitions: Sequence[Repetition], setting: Setting) -> list[P
 
 
 METHODS: dict[str, Method] = {
-    "loc": Method(_each(cut), average=False, shared=False),
+    "loc": Method(_each(cut), average=False),
     "fed": Method(_each(cut)),
     "gen": Method(_gen),
     "fedsage": Method(_each(cut), model="sage"),
     "fedsage+": Method(_fedsage_plus, model="sage"),
     "restored": Method(_each(_restored), federated=False, simulation=True),
-    "central": Method(_each(_whole), shared=False, federated=False),
+    "central": Method(_each(_whole), federated=False),
 }
 """``loc``: every client alone; ``fed``: FedAvg; ``gen``: FedAvg on graphs with generated
 neighbours; ``fedsage``: FedAvg with GraphSAGE, ``fedsage+`` on graphs mended by NeighGen;

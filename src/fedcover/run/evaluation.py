@@ -15,11 +15,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedcover import conformal
+from fedcover.config import Config
 from fedcover.conformal.checks import check_shares
 from fedcover.conformal.temperature import MAX_TEMPERATURE
 from fedcover.experiment import temperature
 from fedcover.experiment.calibration import calibration_of
-from fedcover.experiment.config import Config
 from fedcover.experiment.frames import scores_frame, sets_frame
 from fedcover.experiment.graph_scores import Neighbourhoods
 from fedcover.experiment.methods import Repetition

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcover import Config, UsageError
-from fedcover.experiment.methods import METHODS
-from fedcover.recipes import Recipe, recipe_of
+from fedcover.config import Recipe, recipe_of
+from fedcover.config.names import METHODS, UNSHARED
 
 SHARED = ("fed", "gen", "fedsage", "fedsage+", "restored")
 ALONE = ("loc", "central")
@@ -99,11 +99,11 @@ def test_every_order_of_the_parts_reads_back(base, parts):
 
 
 def test_every_method_is_shared_or_alone_and_its_recipe_knows_it():
-    assert {*SHARED, *ALONE} == METHODS.keys()
+    assert {*SHARED, *ALONE} == set(METHODS)
     for base in METHODS:
         assert str(recipe_of(base)) == base
-        assert recipe_of(f"{base}+prior").method is METHODS[base]
-        assert METHODS[base].shared == (base in SHARED)
+        assert recipe_of(f"{base}+prior").base == base
+        assert (base in UNSHARED) == (base in ALONE)
 
 
 def test_a_recipe_starts_from_the_shared_model_with_the_same_prior():

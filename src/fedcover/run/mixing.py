@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcover import conformal
+from fedcover.config import Config
 from fedcover.experiment import temperature
-from fedcover.experiment.config import Config
 from fedcover.experiment.methods import Repetition
 from fedcover.federation import Engine
 from fedcover.federation.ledger import Ledger

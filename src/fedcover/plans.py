@@ -1,0 +1,75 @@
+"""How the models of a job are trained, from their names and the settings alone.
+
+Everything that is trained or asked in a job has a name, its *part*: ``recipe/step``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedcover.config import Config, GenSettings, Recipe, recipe_of
+from fedcover.training.plan import Plan, Prior
+
+LINKER = "gen/links"
+"""The part of Gen's link predictor."""
+
+
+def cell_part(recipe: Recipe, prototypes: int, share: float) -> str:
+    """The part of the short training that judges one M and one p of Gen."""
+    return f"{recipe.shared}/cell {prototypes} {share!r}"
+
+
+def cell_of(step: str) -> tuple[int, float] | None:
+    """M and p of a step of :func:`cell_part`; None for another step."""
+    if not step.startswith("cell "):
+        return None
+    prototypes, share = step.split(" ")[1:]
+    return int(prototypes), float(share)
+
+
+def plan_of(config: Config, classes: int, part: str) -> Plan:
+    """How the model called ``part`` is trained."""
+    if part == LINKER:
+        return link_plan(config.gen)
+    name, _, step = part.rpartition("/")
+    recipe, personal = recipe_of(name), config.personal
+    plan = Plan(
+        model=recipe.method.model or config.model,
+        classes=classes,
+        hidden=config.hidden,
+        dropout=config.dropout,
+        lr=config.lr,
+        rounds=config.rounds,
+        patience=config.patience,
+        local_epochs=config.local_epochs,
+        batch_size=config.batch_size or None,
+        average=recipe.method.average,
+        prior=Prior(personal.prior_smoothing, personal.prior_strength) if recipe.prior else None,
+        prox=personal.prox if recipe.prox else 0.0,
+        unit_features=bool(config.unit_features),
+    )
+    if step == "tuned":
+        rounds, epochs = personal.tune_rounds, personal.tune_epochs
+        return replace(plan, average=False, rounds=rounds, local_epochs=epochs)
+    if step == "local":  # it learns its own label mix by itself
+        return replace(plan, average=False, rounds=personal.local_rounds, prior=None)
+    if cell_of(step):
+        # All training nodes at a step, also where the training that follows takes batches: to rank
+        # twenty graphs, many small steps on each would cost more than everything else.
+        rounds = min(config.gen.screening, config.rounds)
+        return replace(plan, rounds=rounds, batch_size=None)
+    return plan
+
+
+def link_plan(gen: GenSettings) -> Plan:
+    """How Gen's VGAE is trained."""
+    return Plan(
+        model="gcn",
+        classes=2 * gen.link_latent,
+        task="links",
+        hidden=gen.link_hidden,
+        dropout=0.0,
+        lr=gen.link_lr,
+        rounds=gen.link_rounds,
+        local_epochs=gen.link_epochs,
+    )
