@@ -1,1 +1,0 @@
-"""A model of one's own beside the shared one: the mixture of several models."""
