@@ -88,6 +88,11 @@ class Session:
         elif calibrate == "class":
             self.groups = tuple(map(str, range(self.classes)))
 
+    def take_prototypes(self, other: Session) -> bool:
+        """Hand the parties' prototypes to another session, if there are any."""
+        other._prototypes = self._prototypes
+        return self._prototypes is not None
+
     def method(self, name: str) -> Conversation[Outcome]:
         """Train a recipe's models, calibrate them, and let the parties make their sets."""
         outcome = yield from self.train(name)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedcover import fixed_point
 from fedcover.algorithm.calibrate import Census
-from fedcover.algorithm.requests import Ask, Finish, Model, Replies, Round, Sum, Train
+from fedcover.algorithm.requests import Ask, Finish, Replies, Round, Sum, Train
 from fedcover.carriers.averages import AVERAGES
 from fedcover.conformal.protocol import Message
 from fedcover.models import Weights

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import DataError
-from fedcover.training.plan import PartyGraph
 from fedcover.models.vae import (
     VAE,
     Posterior,
@@ -41,6 +40,7 @@ from fedcover.models.vaes import (
     training_features,
 )
 from fedcover.privacy import noise_multiplier, require_opacus
+from fedcover.training.plan import PartyGraph
 
 BOUND = 100.0  # of a feature's size
 

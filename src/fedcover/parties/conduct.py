@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from fedcover import conformal
 from fedcover.config import Recipe, recipe_of
 from fedcover.conformal.protocol import Message, Server, side_by_side
-from fedcover.experiment.temperature import WAYS
 from fedcover.graphs.schema import Schema
 from fedcover.parties import checks
 from fedcover.parties.calibration import CalibrationCheck
@@ -37,6 +36,7 @@ from fedcover.parties.messages import (
     words,
 )
 from fedcover.party.links import count_links, link_plan
+from fedcover.run.temperature import WAYS
 from fedcover.training.plan import Plan, diverged
 
 COUNTED = ("nodes", "train", "valid", "calib", "test")

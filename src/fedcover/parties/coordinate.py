@@ -9,7 +9,6 @@ from logging import getLogger
 from pathlib import Path
 
 from fedcover.errors import DataError, FedcoverError
-from fedcover.experiment.store import check_target
 from fedcover.files import write_whole
 from fedcover.graphs.schema import Schema
 from fedcover.parties.checkpoint import Checkpoint
@@ -17,6 +16,7 @@ from fedcover.parties.drive import Driver, OnRound, Transport
 from fedcover.parties.job import Job
 from fedcover.parties.journal import FILE, Journal
 from fedcover.parties.outcome import write_outcome
+from fedcover.run.store import check_target
 
 FAILURE = "failed.txt"
 """Why a job has ended without a run folder, for whoever waits for it."""

@@ -10,9 +10,9 @@ from typing import Any
 from fedcover.config import Config, NetworkSettings, Recipe, recipe_of
 from fedcover.conformal.scores import SCORES
 from fedcover.errors import UsageError
-from fedcover.experiment.training import plan_of
 from fedcover.federation import Plan
 from fedcover.graphs.schema import Schema
+from fedcover.run.training import plan_of
 
 METHODS = ("loc", "fed", "gen")
 

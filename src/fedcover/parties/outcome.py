@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from fedcover import __version__
 from fedcover.config import recipe_of
-from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, SETS, frame
-from fedcover.experiment.methods import METHODS
-from fedcover.experiment.run import hardware, versions
-from fedcover.experiment.store import write_run
 from fedcover.graphs.schema import Schema
 from fedcover.parties import journal
 from fedcover.parties.conduct import TALLIED, MethodOutcome, Roster
 from fedcover.parties.job import Job
 from fedcover.parties.record import Record, sentences
 from fedcover.report.page import write_run_page
+from fedcover.run.frames import GROUPS, LEDGER, RESULTS, SETS, frame
+from fedcover.run.methods import METHODS
+from fedcover.run.run import hardware, versions
+from fedcover.run.store import write_run
 
 Outcomes = Mapping[str, MethodOutcome]
 

@@ -21,7 +21,6 @@ from fedcover import conformal
 from fedcover.config import Config, recipe_of
 from fedcover.conformal.protocol import Message, answer_each
 from fedcover.errors import DataError, UsageError
-from fedcover.experiment.temperature import WAYS
 from fedcover.federation import Client, Federation, Plan
 from fedcover.federation.participant import Participant
 from fedcover.federation.program import train_stack
@@ -38,6 +37,7 @@ from fedcover.parties.site import Site, read_site
 from fedcover.party.augment import augment
 from fedcover.party.links import choose_links, link_plan
 from fedcover.party.prototypes import client_prototypes
+from fedcover.run.temperature import WAYS
 
 MIN_CLUSTER = 5  # what stands behind a prototype at least, whatever the coordinator asks for
 

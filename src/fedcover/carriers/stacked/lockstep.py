@@ -30,12 +30,10 @@ from fedcover.algorithm.requests import (
 from fedcover.carriers.messages import ALONE, TRAIN, query_of, told_by
 from fedcover.conformal.protocol import Message
 from fedcover.ledger import Ledger
-from fedcover.models import Weights
 from fedcover.party.party import Party
 from fedcover.party.together import SUMS, TOGETHER
 from fedcover.training.plan import Federation
 from fedcover.training.program import Program, mean_loss
-from fedcover.training.weights import WEIGHTS, arrays_of
 
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(stage, done, total)``."""
