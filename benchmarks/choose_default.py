@@ -29,9 +29,9 @@ from torch_geometric.data import Data
 
 import fedcover
 from fedcover.config import Config, PersonalSettings, recipe_of
-from fedcover.run.evaluation import Judge
+from fedcover.simulation.evaluation import Judge
 from fedcover.run.methods import Repetition
-from fedcover.run.run import prepare
+from fedcover.simulation.repetition import prepare
 from fedcover.run.training import Trainer
 from fedcover.federation import InProcess
 from fedcover.graphs import Role

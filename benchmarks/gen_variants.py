@@ -19,9 +19,9 @@ import polars as pl
 
 import fedcover
 from fedcover.config import GenSettings, recipe_of
-from fedcover.run.evaluation import Judge
+from fedcover.simulation.evaluation import Judge
 from fedcover.run.methods import METHODS, Setting
-from fedcover.run.run import prepare
+from fedcover.simulation.repetition import prepare
 from fedcover.run.training import plan_of
 from fedcover.federation import Federation, InProcess
 from fedcover.federation.ledger import Ledger

@@ -11,7 +11,7 @@ import numpy as np
 
 import fedcover
 from fedcover.run.methods import cut
-from fedcover.run.run import prepare
+from fedcover.simulation.repetition import prepare
 from fedcover.federation import InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.neighbors.gen import generate

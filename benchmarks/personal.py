@@ -18,7 +18,7 @@ import fedcover
 from fedcover.config import recipe_of
 from fedcover.errors import DataError
 from fedcover.run.methods import cut
-from fedcover.run.run import prepare, settled
+from fedcover.simulation.repetition import prepare, settled
 from fedcover.run.training import plan_of
 from fedcover.federation import InProcess
 

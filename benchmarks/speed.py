@@ -45,7 +45,7 @@ def measure(graph: str, clients: int, rounds: int, seeds: int, engine: str, thre
 def work(graph: str, clients: int, rounds: int, seeds: int, engine: str) -> dict:
     import fedcover
     from fedcover.run.methods import cut
-    from fedcover.run.run import prepare
+    from fedcover.simulation.repetition import prepare
     from fedcover.federation import InProcess, Plan, Reference
 
     data = fedcover.load(graph)

@@ -25,7 +25,7 @@ import fedcover.conformal
 from fedcover.cli import main
 from fedcover.config.recipes import PARTS
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
-from fedcover.run.frames import GROUPS, LEDGER, RESULTS, THRESHOLDS
+from fedcover.simulation.frames import GROUPS, LEDGER, RESULTS, THRESHOLDS
 from fedcover.run.methods import METHODS
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # type checkers do not follow __getattr__
     from fedcover.graphs.datasets import load as load
     from fedcover.graphs.partition import partition as partition
     from fedcover.predictor.files import load_predictor as load_predictor
-    from fedcover.run.run import run as run
+    from fedcover.simulation.run import run as run
 
 __version__ = "0.1.0"
 
@@ -26,7 +26,7 @@ _HOME = {
     "from_scipy": "fedcover.graphs.convert",
     "partition": "fedcover.graphs.partition",
     "Config": "fedcover.config",
-    "run": "fedcover.run.run",
+    "run": "fedcover.simulation.run",
     "load_predictor": "fedcover.predictor.files",
     "DataError": "fedcover.errors",
     "FedcoverError": "fedcover.errors",

@@ -11,9 +11,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from fedcover.config import Config
-from fedcover.run import run
-from fedcover.run.evaluation import Judge
-from fedcover.run.run import prepare
+from fedcover.simulation import run
+from fedcover.simulation.evaluation import Judge
+from fedcover.simulation.repetition import prepare
 from fedcover.federation import InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs import load

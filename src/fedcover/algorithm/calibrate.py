@@ -121,10 +121,9 @@ def temperature(part: str, config: Config, classes: int) -> Conversation[float]:
     if config.temperature == "none":
         return 1.0
     way = conformal.TEMPERATURES[config.temperature]
-    as_array = lambda value: np.array([value], dtype=np.float64)  # noqa: E731
     alike = (way.client, _no_nodes(classes))
     if way.summed:
-        value = yield from added_up(part, "temperature", way.server(), as_array, alike)
+        value = yield from added_up(part, "temperature", way.server(), _number, alike)
     else:
         check = checks.Alike(*alike)
 
@@ -136,12 +135,16 @@ def temperature(part: str, config: Config, classes: int) -> Conversation[float]:
             try:
                 talk.send([replies[party] for party in sorted(replies)])
             except StopIteration as stop:
-                return {"value": as_array(stop.value)}
+                return {"value": _number(stop.value)}
             raise AssertionError("averaging takes one round")
 
         value = (yield from once(part, ask()))["value"]
     yield Tell(part, {"temperature": value[0]})
     return float(value[0])
+
+
+def _number(value: float) -> NDArray[np.float64]:
+    return np.array([value], dtype=np.float64)
 
 
 def _no_nodes(classes: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -158,9 +161,7 @@ def _diffusion(method: str, name: str, classes: int) -> Conversation[conformal.D
     weights = yield from added_up(
         part,
         "diffusion",
-        conformal.diffusion_server(
-            grid=conformal.SNAPS_GRID if similar else conformal.DAPS_GRID
-        ),
+        conformal.diffusion_server(grid=conformal.SNAPS_GRID if similar else conformal.DAPS_GRID),
         lambda value: np.array(value, dtype=np.float64),
         (conformal.diffusion_client, (nothing, np.empty(0, np.int64))),
     )

@@ -169,7 +169,9 @@ class Session:
         """Mean and spread of every number over all training nodes, from sums alone."""
 
         def ask() -> Conversation[dict[str, NDArray[Any]]]:
-            marks = checks.Arrays({k: (np.int64, (self._features,)) for k in ("numeric", "missing")})
+            marks = checks.Arrays(
+                {k: (np.int64, (self._features,)) for k in ("numeric", "missing")}
+            )
             found: Message = yield Sum("data/columns", "columns", check=marks, most=marks.nbytes)
             scaled = (found["numeric"] > 0) & bool(self.config.standardise)
             columns = np.flatnonzero(scaled | (found["missing"] > 0))
@@ -179,7 +181,11 @@ class Session:
             shapes = {"count": (np.int64, (len(columns),)), "sums": (np.int64, sums.shape)}
             check = checks.Arrays(shapes)
             total: Message = yield Sum(
-                "data/statistics", "statistics", {"columns": columns}, check=check, most=check.nbytes
+                "data/statistics",
+                "statistics",
+                {"columns": columns},
+                check=check,
+                most=check.nbytes,
             )
             moments = fixed_point.decode_wide(total["sums"])
             scaling = scaling_of(np.stack([total["count"], *moments]), columns, scaled)

@@ -113,9 +113,7 @@ def _losses(replies: Replies, average: str) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _change(
-    plan: Plan, replies: Replies, census: Census, average: str
-) -> Mapping[str, Any]:
+def _change(plan: Plan, replies: Replies, census: Census, average: str) -> Mapping[str, Any]:
     """What is added to the weights: the parties' changes, weighed by their training nodes."""
     import torch
 
@@ -126,7 +124,7 @@ def _change(
     for name in WEIGHTS:
         if average == "mean":
             summed = sum(replies[party][name] for party in sorted(replies))
-            mean = np.asarray(summed) * scale
+            mean: NDArray[np.floating] = np.asarray(summed) * scale
             if len(replies) < len(census.parties):
                 mean /= sum(share.values())
         else:

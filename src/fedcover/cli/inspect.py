@@ -45,7 +45,7 @@ def inspect(
     from fedcover.graphs import check_graph, load
     from fedcover.graphs.inspection import inspect as inspect_graph
     from fedcover.graphs.partition import partition as divide
-    from fedcover.run.run import prepare
+    from fedcover.simulation.repetition import prepare
 
     config = Config.preset(
         "default", clients=clients, partition=partition, alphas=tuple(alpha) if alpha else None

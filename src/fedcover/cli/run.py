@@ -145,8 +145,8 @@ def run(
     from fedcover import display
     from fedcover.config import configured, to_toml
     from fedcover.graphs import load
-    from fedcover.run import run as run_experiment
-    from fedcover.run.store import check_target, holds_run
+    from fedcover.simulation import run as run_experiment
+    from fedcover.simulation.store import check_target, holds_run
 
     config = configured(
         config_file,

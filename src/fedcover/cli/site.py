@@ -147,7 +147,7 @@ def partition(
     from fedcover.graphs import load
     from fedcover.graphs.check import check_graph
     from fedcover.graphs.sites import site_folders, write_sites
-    from fedcover.run.run import prepare
+    from fedcover.simulation.repetition import prepare
 
     config = Config(clients=None if method == "given" else clients, partition=method)
     loaded = check_graph(load(graph, data))

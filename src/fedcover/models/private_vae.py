@@ -73,7 +73,9 @@ def check_size(nodes: int, number: int, privacy: Privacy) -> None:
         )
 
 
-def noise_note(clients: Sequence[PartyGraph], settings: VaeSettings, privacy: Privacy) -> str | None:
+def noise_note(
+    clients: Sequence[PartyGraph], settings: VaeSettings, privacy: Privacy
+) -> str | None:
     r"""A sentence for the run when there is more noise than data at some clients, else None.
 
     Over the training and over all :math:`P` weights the noise is :math:`\sqrt{T P} \sigma C` long,

@@ -6,8 +6,8 @@ import polars as pl
 
 from fedcover.paper.grid import Cell
 from fedcover.paper.version import code_version
-from fedcover.run.frames import KEY, RESULTS
-from fedcover.run.run import Run
+from fedcover.simulation.frames import KEY, RESULTS
+from fedcover.simulation.run import Run
 
 GROUP = pl.Struct(
     {

@@ -70,7 +70,7 @@ def complete(
 def compute(cell: Cell, data: str | Path | None = None) -> pl.DataFrame:
     """The rows of one cell, computed here and now."""
     from fedcover.paper.rows import rows_of
-    from fedcover.run import run
+    from fedcover.simulation import run
 
     graph = _graph(cell.graph, data)
     began, began_cpu = time.perf_counter(), time.process_time()

@@ -16,7 +16,7 @@ from fedcover.parties.drive import Driver, OnRound, Transport
 from fedcover.parties.job import Job
 from fedcover.parties.journal import FILE, Journal
 from fedcover.parties.outcome import write_outcome
-from fedcover.run.store import check_target
+from fedcover.simulation.store import check_target
 
 FAILURE = "failed.txt"
 """Why a job has ended without a run folder, for whoever waits for it."""

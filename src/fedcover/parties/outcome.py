@@ -19,10 +19,10 @@ from fedcover.parties.conduct import TALLIED, MethodOutcome, Roster
 from fedcover.parties.job import Job
 from fedcover.parties.record import Record, sentences
 from fedcover.report.page import write_run_page
-from fedcover.run.frames import GROUPS, LEDGER, RESULTS, SETS, frame
+from fedcover.simulation.frames import GROUPS, LEDGER, RESULTS, SETS, frame
 from fedcover.run.methods import METHODS
-from fedcover.run.run import hardware, versions
-from fedcover.run.store import write_run
+from fedcover.simulation.run import hardware, versions
+from fedcover.simulation.store import write_run
 
 Outcomes = Mapping[str, MethodOutcome]
 

@@ -16,7 +16,7 @@ from fedcover.graphs.labels import spelt_sets
 from fedcover.graphs.splits import Role
 from fedcover.parties.job import Job
 from fedcover.parties.site import Site
-from fedcover.run.frames import KEY
+from fedcover.simulation.frames import KEY
 
 
 def tally(sets: NDArray[np.bool_], labels: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from fedcover.errors import DataError
-from fedcover.run.frames import GROUPS, LEDGER, RESULTS, SCORES, THRESHOLDS
-from fedcover.run.store import DRAWING, MARK, holds_run
+from fedcover.simulation.frames import GROUPS, LEDGER, RESULTS, SCORES, THRESHOLDS
+from fedcover.simulation.store import DRAWING, MARK, holds_run
 
 NODES: dict[str, Any] = {
     "node": pl.String,

@@ -18,7 +18,7 @@ from fedcover.config import Config
 from fedcover.errors import DataError
 from fedcover.graphs.splits import Role
 from fedcover.party.data import PartyData
-from fedcover.run.repetition import Repetition, prepare, settled
+from fedcover.simulation.repetition import Repetition, prepare, settled
 
 BLANK = 0  # the label that stands in for every one that may not be seen
 

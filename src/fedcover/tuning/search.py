@@ -24,8 +24,8 @@ from fedcover.files import write_whole
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.splits import Role
 from fedcover.party import calibration
-from fedcover.run.repetition import Federation, Repetition, settled
-from fedcover.run.run import Simulation
+from fedcover.simulation.repetition import Federation, Repetition, settled
+from fedcover.simulation.run import Simulation
 from fedcover.tuning.criterion import (
     SCORES,
     ScoreSize,
@@ -170,9 +170,7 @@ class _Kept:
 class _Bench:
     """Trains candidates on the same repetitions."""
 
-    def __init__(
-        self, repetitions: Sequence[Repetition], config: Config, budget: Budget
-    ) -> None:
+    def __init__(self, repetitions: Sequence[Repetition], config: Config, budget: Budget) -> None:
         self._repetitions, self._config, self._budget = repetitions, config, budget
         self._linked: dict[Any, Simulation] = {}  # by what prototypes and their linker depend on
         self.kept: dict[tuple[int, int], _Kept] = {}

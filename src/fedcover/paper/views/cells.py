@@ -10,7 +10,7 @@ from fedcover.paper.definition import Definition
 from fedcover.paper.summary import CELL, summarise_cells
 from fedcover.paper.tables import Table
 from fedcover.paper.views.select import rows_of_target
-from fedcover.run.summary import STANDARD_ERRORS
+from fedcover.simulation.summary import STANDARD_ERRORS
 
 CLOSE = 0.10
 

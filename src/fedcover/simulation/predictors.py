@@ -27,8 +27,8 @@ from fedcover.predictor.models import Generated, Model, planned
 from fedcover.predictor.predictor import Predictor
 from fedcover.predictor.seen import Seen
 from fedcover.predictor.view import View, rescaled
-from fedcover.run.evaluation import Judge
-from fedcover.run.repetition import Federation
+from fedcover.simulation.evaluation import Judge
+from fedcover.simulation.repetition import Federation
 from fedcover.training.plan import PartyGraph, log_prior
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from fedcover import conformal, run
 from fedcover.run.graph_scores import Neighbourhoods
-from fedcover.run.run import prepare
+from fedcover.simulation.repetition import prepare
 from fedcover.federation import InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs import Role

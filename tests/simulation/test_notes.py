@@ -8,8 +8,8 @@ import pytest
 from scipy import sparse
 
 import fedcover
-from fedcover.run.evaluation import Judge
-from fedcover.run.run import prepare
+from fedcover.simulation.evaluation import Judge
+from fedcover.simulation.repetition import prepare
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs import Role
 

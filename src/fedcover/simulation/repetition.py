@@ -60,7 +60,6 @@ class Federation:
             return by_party[0]
         return gathered(self.repetition.partition, by_party)
 
-
     def take_linker(self, other: Federation) -> None:
         """Use the prototypes and the link predictor that another federation of the same parties
         has made."""
@@ -78,9 +77,7 @@ def prepare(graph: Data, config: Config, seed: int) -> Repetition:
     )
 
 
-def federation(
-    repetition: Repetition, config: Config, *, whole: bool = False
-) -> Federation:
+def federation(repetition: Repetition, config: Config, *, whole: bool = False) -> Federation:
     """The parties of a repetition, ready to be asked; ``whole``: one owner of the whole graph."""
     graph = repetition.graph
     data, classes = repetition.data, len(graph.label_names)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedcover.graphs.labels import spelt_sets
 from fedcover.ledger import Entry, kind_of
-from fedcover.run.repetition import Repetition
+from fedcover.simulation.repetition import Repetition
 
 KEY = ("method", "score", "quantile", "alpha", "seed")
 

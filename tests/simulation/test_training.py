@@ -7,7 +7,7 @@ import pytest
 
 from fedcover.config import Recipe, recipe_of
 from fedcover.errors import UsageError
-from fedcover.run.run import prepare
+from fedcover.simulation.repetition import prepare
 from fedcover.run.training import Trainer
 from fedcover.federation import InProcess
 

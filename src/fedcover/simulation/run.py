@@ -34,9 +34,9 @@ from fedcover.party.calibration import mixture_weights
 from fedcover.predictor import Predictor, save_predictor
 from fedcover.predictor.files import FOLDER
 from fedcover.privacy import Spending, spending
-from fedcover.run.drawing import Shown, shown
-from fedcover.run.evaluation import Evaluation, Judge
-from fedcover.run.frames import (
+from fedcover.simulation.drawing import Shown, shown
+from fedcover.simulation.evaluation import Evaluation, Judge
+from fedcover.simulation.frames import (
     GROUPS,
     KEY,
     LEDGER,
@@ -46,9 +46,9 @@ from fedcover.run.frames import (
     frame,
     ledger_frame,
 )
-from fedcover.run.predictors import Maker, kept
-from fedcover.run.repetition import Federation, Repetition, federation, prepare, settled
-from fedcover.run.store import write_run
+from fedcover.simulation.predictors import Maker, kept
+from fedcover.simulation.repetition import Federation, Repetition, federation, prepare, settled
+from fedcover.simulation.store import write_run
 
 UNSCALED = 100.0
 """A feature beyond this is not on the scale that weights are drawn for."""
@@ -177,8 +177,8 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
     sets = pl.concat(book.sets).select(*KEY, pl.exclude(KEY))
     results, groups = frame(book.results, RESULTS), frame(book.groups, GROUPS)
     ledger, scores = pl.concat(book.ledgers), pl.concat(book.scores)
-    own = None if config.calibrate == "pooled" else frame(book.thresholds, THRESHOLDS)
-    return Run(config, results, groups, sets, ledger, info, seen, scores, own, predictors)
+    by_group = None if config.calibrate == "pooled" else frame(book.thresholds, THRESHOLDS)
+    return Run(config, results, groups, sets, ledger, info, seen, scores, by_group, predictors)
 
 
 def _card(
@@ -200,13 +200,13 @@ def _card(
 class Simulation:
     """Runs methods on the same repetitions; what several have in common is done once."""
 
-    def __init__(
-        self, repetitions: Sequence[Repetition], config: Config, report: Progress
-    ) -> None:
+    def __init__(self, repetitions: Sequence[Repetition], config: Config, report: Progress) -> None:
         self._repetitions, self._config, self._report = repetitions, config, report
         self._federations: dict[bool, tuple[list[Federation], Stacked]] = {}
 
-    def method(self, name: str, *, calibrated: bool = True) -> tuple[list[Federation], list[Outcome]]:
+    def method(
+        self, name: str, *, calibrated: bool = True
+    ) -> tuple[list[Federation], list[Outcome]]:
         """Every repetition's parties and what came of the method there."""
         whole = recipe_of(name).method.graph == "whole"
         federations, carrier = self._with(whole)

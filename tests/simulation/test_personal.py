@@ -8,8 +8,8 @@ import pytest
 
 from fedcover import conformal, run
 from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings, recipe_of
-from fedcover.run.frames import KEY
-from fedcover.run.run import prepare
+from fedcover.simulation.frames import KEY
+from fedcover.simulation.repetition import prepare
 from fedcover.run.training import Trainer
 from fedcover.federation import InProcess, Reference
 from fedcover.graphs import Role

@@ -17,7 +17,7 @@ from scipy import sparse
 from fedcover.graphs.partition import boundary
 from fedcover.graphs.splits import Role
 from fedcover.report.layout import positions
-from fedcover.run.repetition import Repetition
+from fedcover.simulation.repetition import Repetition
 
 MAX_NODES = 3_000
 MAX_EDGES = 12_000

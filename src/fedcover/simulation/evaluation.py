@@ -20,8 +20,8 @@ from fedcover.graphs.inspection import TEST_SLACK
 from fedcover.graphs.partition import boundary
 from fedcover.graphs.splits import Role, resplits
 from fedcover.party import calibration
-from fedcover.run.frames import scores_frame, sets_frame
-from fedcover.run.repetition import Federation, Repetition
+from fedcover.simulation.frames import scores_frame, sets_frame
+from fedcover.simulation.repetition import Federation, Repetition
 
 DEGREES = ("0", "1", "2-3", "4-7", "8-15", "16+")
 POSITIONS = ("interior", "boundary")
@@ -199,9 +199,7 @@ class Judge:
                     }
                 )
                 evaluation.groups += [{**key, **row} for row in self._group_rows(judged)]
-                evaluation.thresholds += [
-                    {**key, **row} for row in self._threshold_rows(found)
-                ]
+                evaluation.thresholds += [{**key, **row} for row in self._threshold_rows(found)]
                 evaluation.sets.append(sets_frame(self.repetition, test, sets, key))
 
     def _member(self) -> NDArray[np.int64] | None:
