@@ -174,7 +174,7 @@ def _shares(config: Config, census: Census) -> tuple[float, ...] | None:
     the parties counted when the job began."""
     if "mixture" not in config.quantiles:
         return None
-    if config.mixture is not None and len(config.mixture) == len(census.parties):
+    if config.mixture is not None:
         return tuple(config.mixture)
     return tuple(census.of("test")[party] for party in sorted(census.parties))
 
@@ -249,8 +249,7 @@ def _sets(
 
     query: Message = {"q_hat": q_hats}
     own: dict[int, Message] = {}
-    if config.calibrate == "client" and q_hats.shape[1] == len(census.parties):
-        # Each is told its own threshold alone.
+    if config.calibrate == "client":  # each is told its own threshold alone
         query = {}
         own = {party: {"q_hat": q_hats[:, [party]]} for party in found.parties}
 

@@ -96,10 +96,12 @@ class Session:
     def method(self, name: str) -> Conversation[Outcome]:
         """Train a recipe's models, calibrate them, and let the parties make their sets."""
         outcome = yield from self.train(name)
-        outcome.calibrated = yield from calibrate(
-            name, self.config, self.classes, self.census, self.groups
-        )
+        outcome.calibrated = yield from self.calibrate(name)
         return outcome
+
+    def calibrate(self, name: str) -> Conversation[Calibrated]:
+        """Thresholds and sets of a method whose models the parties have."""
+        return calibrate(name, self.config, self.classes, self.census, self.groups)
 
     def train(self, name: str) -> Conversation[Outcome]:
         """A recipe's models, each at its best round, at the parties."""

@@ -19,8 +19,8 @@ from fedcover.parties.conduct import TALLIED, MethodOutcome, Roster
 from fedcover.parties.job import Job
 from fedcover.parties.record import Record, sentences
 from fedcover.report.page import write_run_page
-from fedcover.simulation.frames import GROUPS, LEDGER, RESULTS, SETS, frame
 from fedcover.run.methods import METHODS
+from fedcover.simulation.frames import GROUPS, LEDGER, RESULTS, SETS, frame
 from fedcover.simulation.run import hardware, versions
 from fedcover.simulation.store import write_run
 

@@ -6,6 +6,7 @@ The same class serves a simulation, where many live in one process, and a site, 
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -49,6 +50,14 @@ class Party:
         self.made: dict[Any, Any] = {}  # what its answers have worked out and need again
         self.training: dict[str, LocalTraining] = {}  # under way
         self.engine: type[Program] = Program  # how it trains
+
+    def speaking_for(self, roles: NDArray[np.int8], number: int) -> Party:
+        """One that knows what this one knows, asked about some of its nodes alone: of an owner of
+        everything, those that a party of the federation had."""
+        other = Party(replace(self.data, roles=roles, number=number), self.config, self.classes)
+        other.told, other.weights = self.told, self.weights
+        other._logits, other.made = self._logits, self.made
+        return other
 
     @property
     def number(self) -> int:

@@ -184,7 +184,7 @@ class _Bench:
             # Prototypes and the VGAE depend neither on p nor on the model that is trained after.
             key = (replace(config.gen, shares=(1.0,)), config.privacy)
             simulation.take_linker(self._linked.setdefault(key, simulation))
-        federations, outcomes = simulation.method(method, calibrated=False)
+        federations, outcomes = simulation.train(method)
         nodes = [_validation(one, method) for one in federations]
         best_round = max(outcome.chosen["best_round"] for outcome in outcomes)
         self.kept[number, rung] = _Kept(nodes, best_round)
