@@ -53,7 +53,7 @@ def test_every_setting_says_what_it_is_and_has_a_default_that_passes(kind):
 
 
 def test_a_setting_has_one_name_outside_of_its_table():
-    paths = [path for path, _ in options(Config).values()]
+    paths = [one.path for one in options(Config).values()]
     leaves = [
         entry.name
         for group in groups(Config)
@@ -91,7 +91,7 @@ def test_tables_and_names_are_two_spellings_of_the_same():
     ],
 )
 def test_a_text_is_read_as_what_it_spells(name, text, value):
-    assert options(Config)[name].setting.read(text) == value
+    assert options(Config)[name].read(text) == value
 
 
 def test_a_wrong_value_in_a_table_is_named_with_it():

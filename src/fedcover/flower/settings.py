@@ -1,53 +1,56 @@
-"""A job from Flower's ``--run-config``; an empty value means: as the preset has it."""
+"""A job from Flower's ``--run-config``: the schema's settings, with dashes in their names.
+
+Flower wants every key to stand in the app's ``pyproject.toml``; an empty value means: as the preset
+has it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedcover.config import Config
+from fedcover.config.schema import options, unknown
+from fedcover.config.settings import NetworkSettings, network_settings
 from fedcover.errors import UsageError
 from fedcover.graphs.schema import read_schema
 from fedcover.parties.coordinate import Assignment
 from fedcover.parties.job import Job
 
-LISTS = {"methods": str, "scores": str, "quantiles": str, "alphas": float}
-GRIDS = {"prototypes": int, "shares": float}  # of Gen
-OF_GEN = ("link-rounds", "screening")
-PLAIN = ("model", "rounds", "patience", "local-epochs", "batch-size", "hidden", "lr", "dropout")
-FEDERATION = ("sites", "least", "timeout", "join", "average")
+OWN = {
+    "schema": "Path of the agreed schema.json on the coordinator's machine.",
+    "out": "The run folder that the coordinator writes.",
+    "preset": "default, plain or paper.",
+}
+METHODS = "gen"
+"""What a job trains unless told: a simulation's default has methods that no network has."""
 
 
 def assignment_from(run_config: Mapping[str, Any]) -> Assignment:
     """The job that these settings describe; a wrong one is named."""
-    given = {key: value for key, value in run_config.items() if value != ""}
-    changes: dict[str, Any] = {"seeds": 1, "partition": "given"}
     for key in ("schema", "out"):
-        if key not in given:
+        if not run_config.get(key):
             raise UsageError(f"--run-config has no {key}.")
-    schema = read_schema(Path(str(given["schema"])))
-    for key, kind in LISTS.items():
-        if key in given:
-            changes[key] = _several(key, given[key], kind)
-    for key, kind in GRIDS.items():
-        if key in given:
-            changes[key] = _several(key, given[key], kind)
-    for key in (*PLAIN, *OF_GEN):
-        if key in given:
-            changes[key.replace("-", "_")] = given[key]
-    changes["first_seed"] = int(given.get("seed", 0))
-    changes["unit_features"] = bool(given.get("unit-features", schema.binary))
-    preset = str(given.get("preset", "default"))
-    if "methods" not in changes:
-        changes["methods"] = ("gen",)
-    config = Config.preset(preset, **changes)
-    federation = {key: given[key] for key in FEDERATION if key in given}
-    return Assignment(Job(config=config, **federation), schema, Path(str(given["out"])))
+    schema = read_schema(Path(str(run_config["schema"])))
+    job = job_from(run_config, binary=schema.binary)
+    return Assignment(job, schema, Path(str(run_config["out"])))
 
 
-def _several(key: str, value: Any, kind: type) -> tuple[Any, ...]:
-    try:
-        return tuple(kind(word.strip()) for word in str(value).split(","))
-    except ValueError:
-        raise UsageError(f"{key} is {value!r}; give values separated by commas.") from None
+def job_from(run_config: Mapping[str, Any], *, binary: bool) -> Job:
+    """The same without its files; ``binary`` says whether all features are 0 or 1."""
+    known = {name.replace("_", "-"): (name, one) for name, one in network_settings().items()}
+    given = {}
+    for key, value in run_config.items():
+        if key not in known and key not in OWN:
+            raise unknown(key, [*known, *OWN])
+        if key in known and value != "":
+            name, one = known[key]
+            given[name] = one.read(value)
+    network = {name: given.pop(name) for name in options(NetworkSettings) if name in given}
+    preset = run_config.get("preset") or "default"
+    config = Config.preset(preset, seeds=1, partition="given", **{"methods": METHODS, **given})
+    if config.unit_features is None:  # no site sees the others' features, but all agree on this
+        config = replace(config, unit_features=binary)
+    return Job(config=config, **network)

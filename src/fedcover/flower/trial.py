@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedcover.config import Config
 from fedcover.errors import DataError, UsageError
 from fedcover.flower.local import LocalFederation
+from fedcover.flower.settings import job_from
 from fedcover.graphs import load
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
@@ -28,8 +29,7 @@ MARKS = {"sites": SCHEMA_FILE, "processes": "superlink.log"}  # what only a tria
 def trial(
     graph: str,
     clients: int,
-    methods: str,
-    rounds: int | None,
+    settings: Mapping[str, Any],
     out: Path,
     *,
     data: str | None = None,
@@ -37,10 +37,14 @@ def trial(
 ) -> Path:
     """Cut the graph into sites, start everything, run the job, stop everything.
 
+    ``settings`` are those of the job, by the names of options.
     ``OUT-sites`` holds the parties' folders, with their sets and ledgers; ``OUT-processes`` the
     logs, the certificates and the keys.
     """
     tell = say or (lambda _sentence: None)
+    told = {"sites": clients, "least": max(clients - 1, 1), "join": JOIN}
+    told |= {name.replace("_", "-"): value for name, value in settings.items()}
+    job_from(told, binary=False)  # what is wrong is said before anything is started
     check_target(out)
     out = out.resolve()
     places = {kind: out.with_name(f"{out.name}-{kind}") for kind in MARKS}
@@ -48,20 +52,9 @@ def trial(
         _clear(place, MARKS[kind])
     loaded = check_graph(load(graph, data))
     cut = prepare(loaded, Config(clients=clients), 0)
-    schema = write_sites(places["sites"], loaded, cut.partition, cut.roles)
+    write_sites(places["sites"], loaded, cut.partition, cut.roles)
     folders = site_folders(places["sites"])
     tell(f"{places['sites']}: {', '.join(f.name for f in folders)}")
-    settings: dict[str, Any] = {
-        "schema": places["sites"] / SCHEMA_FILE,
-        "out": out,
-        "sites": clients,
-        "least": max(clients - 1, 1),
-        "join": JOIN,
-        "methods": methods,
-        "unit-features": schema.binary,
-    }
-    if rounds is not None:
-        settings["rounds"] = rounds
     before = _stamp(out)
     with LocalFederation(places["processes"], folders) as federation:
         federation.start_superlink()
@@ -70,7 +63,7 @@ def trial(
             federation.register(folder)
             federation.start_site(folder)
         tell(f"{len(folders)} SuperNodes started, each with a key of its own")
-        federation.start_job(settings)
+        federation.start_job({**told, "schema": places["sites"] / SCHEMA_FILE, "out": out})
         _follow(federation, out, before, tell)
     tell("all processes are stopped")
     return out

@@ -41,6 +41,13 @@ class Job(NetworkSettings):
                 )
         if self.config.seeds != 1:
             raise UsageError(f"seeds is {self.config.seeds}; a federation runs one, first_seed.")
+        if self.config.privacy is not None:
+            raise UsageError(
+                f"{self.config.privacy.asked} is asked for; over a network the coordinator knows "
+                "the seed of the noise, which would protect nobody from it."
+            )
+        if self.config.standardise:
+            raise UsageError("standardise is True; a federation over a network leaves numbers be.")
         if "mixture" in self.config.quantiles:
             raise UsageError("quantiles has 'mixture', which a federation over a network lacks.")
         if self.config.calibrate != "pooled":
