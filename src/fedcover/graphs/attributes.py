@@ -11,12 +11,11 @@ import numpy as np
 import polars as pl
 from torch_geometric.data import Data
 
-from fedcover.errors import DataError, UsageError
+from fedcover.errors import DataError, UsageError, shown
 from fedcover.graphs.labels import is_none
 from fedcover.graphs.readers import ENDS, NODE_COLUMNS, graph_of
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.tables import Table
-from fedcover.graphs.wording import shown
 
 if TYPE_CHECKING:
     import networkx

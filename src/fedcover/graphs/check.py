@@ -8,11 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.errors import DataError, UsageError
+from fedcover.errors import DataError, UsageError, shown
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.labels import NO_LABEL, repeated
 from fedcover.graphs.splits import check_roles
-from fedcover.graphs.wording import shown
 from fedcover.hashing import splitmix
 
 _MARKS = ("name", "label_names", "node_ids")

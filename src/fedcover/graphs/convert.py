@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch_geometric.data import Data
 
-from fedcover.errors import DataError
+from fedcover.errors import DataError, shown
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.labels import NO_LABEL, encode, is_none, repeated, too_many
-from fedcover.graphs.numerals import as_integers
+from fedcover.graphs.spelling import as_integers
 from fedcover.graphs.splits import NO_ROLE, ROLE_WORDS, Role, check_roles
-from fedcover.graphs.wording import shown
 
 Strings = Sequence[str] | NDArray[Any]
 

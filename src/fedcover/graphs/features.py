@@ -13,11 +13,10 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fedcover.errors import UsageError
-from fedcover.graphs.numerals import NANS, first_separated, stripped
+from fedcover.errors import UsageError, listed, shown
 from fedcover.graphs.schema import Column, Kind, Schema
+from fedcover.graphs.spelling import NANS, first_separated, stripped
 from fedcover.graphs.tables import Table
-from fedcover.graphs.wording import listed, shown
 
 MAX_CATEGORIES = 100
 """A column of more different words looks like an identifier."""

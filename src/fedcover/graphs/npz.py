@@ -21,12 +21,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch_geometric.data import Data
 
-from fedcover.errors import DataError
+from fedcover.errors import DataError, shown
 from fedcover.graphs.assemble import assemble
-from fedcover.graphs.compressed import allowed, refuse_expansion
+from fedcover.graphs.files import allowed, check_expansion, check_regular
 from fedcover.graphs.labels import NO_LABEL, encode, repeated, too_many
-from fedcover.graphs.regular import check_regular
-from fedcover.graphs.wording import shown
 
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
 _ODD = (
@@ -65,10 +63,8 @@ def _check_archive(path: Path, archive: NpzFile) -> None:
             raise DataError(
                 f"{path} holds {shown(member.filename)}; arrays have names without a path."
             )
-    size = path.stat().st_size
     # No member is read beyond the size that is written here (zipfile keeps to it).
-    if sum(member.file_size for member in members) > allowed(size):
-        raise refuse_expansion(path, size)
+    check_expansion(path, sum(member.file_size for member in members))
 
 
 class _Reader:

@@ -16,14 +16,13 @@ import polars as pl
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.errors import DataError, UsageError
+from fedcover.errors import DataError, UsageError, shown
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.features import MAX_CATEGORIES, Features, read_features
 from fedcover.graphs.labels import NO_LABEL, encode, too_many
 from fedcover.graphs.schema import Column, Schema
 from fedcover.graphs.splits import NO_ROLE, ROLE_WORDS, Role
 from fedcover.graphs.tables import Table, find_table
-from fedcover.graphs.wording import shown
 
 NODE_COLUMNS = ("id", "label", "client", "split")
 """The columns of ``nodes`` that are not features."""
