@@ -105,10 +105,8 @@ def read_pickled(content: bytes) -> Any:
             # Of the fifth protocol are buffers, for which room is made before they are read.
             if opcode.proto > 4 or opcode.name.startswith("EXT") or tuples > _MOST_TUPLES:
                 raise DataError(f"is refused as a Planetoid file: it has the opcode {opcode.name}")
-            if "PUT" in opcode.name and int(argument or 0) > len(
-                content
-            ):  # room is made for so many
-                raise ValueError("there are not so many things to remember")
+            if "PUT" in opcode.name and int(argument or 0) > len(content):
+                raise ValueError("room would be made for that many things to remember")
         return _Unpickler(io.BytesIO(content), encoding="latin1").load()
     except DataError:
         raise
