@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from fedcover import Config, display
-from fedcover.simulation import Run
 from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.statistics import GraphRow
+from fedcover.simulation import Run
 
 
 def shown(

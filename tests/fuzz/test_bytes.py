@@ -17,8 +17,7 @@ import polars as pl
 import pytest
 from scipy import sparse
 
-from fedcover.graphs.pickled import read_pickled
-from fedcover.graphs.planetoid import read_planetoid
+from fedcover.graphs.planetoid import read_pickled, read_planetoid
 from fedcover.graphs.schema import parse_schema
 
 from .damage import damaged, one_of, other_member, tried

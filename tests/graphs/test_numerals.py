@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fedcover.errors import DataError
 from fedcover.graphs import read_folder
-from fedcover.graphs.numerals import with_points
 from fedcover.graphs.schema import schema_of
+from fedcover.graphs.spelling import with_points
 
 NODES = "id;label;a;b;ward\nu;x;1;0,5;north, left\nv;y;2;-1;south\nw;x;3;1e-3;south\n"
 EDGES = "source;target;weight\nu;v;0.5\nv;w;1,5\n"

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from fedcover.federation import Federation, PartyGraph, Plan
+from fedcover.federation.ledger import Ledger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcover.config import NeighGenSettings
 from fedcover.errors import DataError, UsageError
-from fedcover.federation import Federation, PartyGraph, Plan
-from fedcover.federation.ledger import Ledger
 from fedcover.graphs.assemble import undirected
 from fedcover.neighbors import fedsage
 from fedcover.neighbors.exchange import Exchange, answers, grouped, reply

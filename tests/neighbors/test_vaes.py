@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from fedcover.federation import Client
 
 from fedcover.config import VaeSettings
 from fedcover.errors import UsageError
-from fedcover.federation import Client
 from fedcover.models.vae import VAE, vae_loss
-from fedcover.neighbors import vaes
 from fedcover.models.vaes import (
     initial_weights_of,
     marginal_output,
@@ -18,6 +17,7 @@ from fedcover.models.vaes import (
     training_features,
     unit_of,
 )
+from fedcover.neighbors import vaes
 
 SETTINGS = VaeSettings(hidden=9, latent=4, epochs=12, lr=0.02)
 

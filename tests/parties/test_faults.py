@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from fedcover.federation import Plan
 
 from fedcover.config import GenSettings, VaeSettings
 from fedcover.errors import DataError
-from fedcover.federation import Plan
 from fedcover.graphs.schema import Schema
 from fedcover.parties import journal, proof
 from fedcover.parties.coordinate import FAILURE, Assignment, coordinate

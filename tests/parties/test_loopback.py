@@ -8,14 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from fedcover.federation import InProcess
+from fedcover.federation.ledger import Ledger
 from numpy.testing import assert_allclose
 
 from fedcover.config import Config
-from fedcover.simulation import run
-from fedcover.simulation.evaluation import Judge
-from fedcover.simulation.repetition import prepare
-from fedcover.federation import InProcess
-from fedcover.federation.ledger import Ledger
 from fedcover.graphs import load
 from fedcover.graphs.sites import site_folders
 from fedcover.parties.checkpoint import Checkpoint
@@ -24,6 +21,9 @@ from fedcover.parties.drive import Driver
 from fedcover.parties.job import Job
 from fedcover.parties.loopback import Loopback
 from fedcover.parties.messages import Order, Reply
+from fedcover.simulation import run
+from fedcover.simulation.evaluation import Judge
+from fedcover.simulation.repetition import prepare
 
 from .conftest import NAMES, make_job, members, settings
 
@@ -62,8 +62,9 @@ def test_it_gives_what_the_in_process_engine_gives(
 def test_weights_are_those_of_the_in_process_engine(
     method: str, sites: Path, driver: Callable[..., Driver]
 ) -> None:
-    from fedcover.config import recipe_of
     from fedcover.run.training import Trainer
+
+    from fedcover.config import recipe_of
 
     ours = driver(methods=(method,), rounds=8).run()[method].weights
     graph = load(sites)

@@ -8,9 +8,9 @@ import pytest
 
 from fedcover import Config, UsageError, run
 from fedcover.config.names import CALIBRATIONS
-from fedcover.simulation.frames import KEY
 from fedcover.parties.job import Job
 from fedcover.report.page import write_run_page
+from fedcover.simulation.frames import KEY
 
 CONDITIONAL = CALIBRATIONS[1:]
 SETTINGS = {

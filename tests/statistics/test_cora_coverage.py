@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from fedcover import Config, load, run
-from fedcover.conformal import SCORES, coverage_band
 from fedcover.algorithm.calibrate import base_score
+from fedcover.conformal import SCORES, coverage_band
 from fedcover.simulation.summary import STANDARD_ERRORS, summarise
 
 ALPHAS = (0.05, 0.1, 0.2)

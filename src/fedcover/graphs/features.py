@@ -13,11 +13,10 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fedcover.errors import UsageError
-from fedcover.graphs.numerals import NANS, first_separated, stripped
+from fedcover.errors import UsageError, listed
 from fedcover.graphs.schema import Column, Kind, Schema
+from fedcover.graphs.spelling import NANS, separated, stripped
 from fedcover.graphs.tables import Table
-from fedcover.graphs.wording import listed, shown
 
 MAX_CATEGORIES = 100
 """A column of more different words looks like an identifier."""
@@ -147,6 +146,10 @@ def _numbers(
 
 
 _HINT = "; fill it in, or have missing values imputed (--missing impute)"
+_SEPARATED = (
+    "{} is neither a word nor a number; write numbers with a decimal point and without separators "
+    "or signs, and words with a letter"
+)
 
 
 def _parsed(table: Table, name: str) -> pl.Series:
@@ -160,20 +163,8 @@ def _parsed(table: Table, name: str) -> pl.Series:
         _BOOLEANS, default=None, return_dtype=pl.Float32
     )
     if booleans.null_count() > _words(text).null_count():
-        row = int(wrong.arg_max() or 0)
-        table.refuse(f"{shown(text[row])} is not a number", row=row, column=name)
+        table.refuse_where(wrong, name, "{} is not a number", text)
     return booleans
-
-
-def _refuse_separated(table: Table, name: str, text: pl.Series) -> None:
-    row = first_separated(text) if table.is_csv else None
-    if row is not None:
-        table.refuse(
-            f"{shown(text[row])} is neither a word nor a number; write numbers with a decimal "
-            "point and without separators or signs, and words with a letter",
-            row=row,
-            column=name,
-        )
 
 
 def _categories(
@@ -189,7 +180,8 @@ def _categories(
     if missing == "refuse":
         table.refuse_where(text.is_null(), name, f"is empty{_HINT}")
     if agreed is None:
-        _refuse_separated(table, name, text)
+        if table.is_csv:
+            table.refuse_where(separated(text), name, _SEPARATED, text)
         kinds = tuple(sorted(text.drop_nulls().unique().to_list()))
         count = len(text) - text.null_count()
         if len(kinds) > MAX_CATEGORIES or (len(kinds) == count and count > 1):
@@ -203,14 +195,8 @@ def _categories(
     else:
         assert isinstance(agreed, tuple)
         kinds = agreed
-        known = text.is_in(list(kinds)) | text.is_null()
-        if not known.all():
-            row = int((~known).arg_max() or 0)
-            table.refuse(
-                f"{shown(text[row])} is not among the agreed categories {listed(kinds)}",
-                row=row,
-                column=name,
-            )
+        why = f"{{}} is not among the agreed categories {listed(kinds)}"
+        table.refuse_where(~text.is_in(list(kinds)), name, why, text)
     codes = text.cast(pl.Enum(kinds)).to_physical()
     rows = np.flatnonzero(codes.is_not_null().to_numpy())
     columns = codes.drop_nulls().to_numpy().astype(np.int64)

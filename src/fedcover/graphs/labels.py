@@ -24,7 +24,8 @@ def encode(
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Number the distinct values in order: by size if all are integers, else as text.
 
-    With ``names``, they are numbered by their place among these, which must hold them all.
+    With ``names``, they are numbered by their place among these, which must hold them all. A null
+    is no label (-1).
 
     >>> codes, names = encode(["10", "9", "10"])
     >>> codes.tolist(), names
@@ -33,7 +34,7 @@ def encode(
     text = pl.Series(values).cast(pl.String)
     if names is not None:
         return _codes(text, names), list(names)
-    names = sorted(text.unique().to_list())
+    names = sorted(text.drop_nulls().unique().to_list())
     if all(_INTEGER.fullmatch(name) for name in names):
         names.sort(key=_size)
     return _codes(text, names), names
@@ -56,13 +57,15 @@ def is_none(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
-def too_many(labels: int, nodes: int) -> bool:
-    """Whether labels are no classes: most of them stand at one node alone, as measured values do.
+def too_many(labels: int, nodes: int) -> str:
+    """Say that labels are no classes if most stand at one node alone, as measured values do.
 
     >>> too_many(200, 300), too_many(200, 400), too_many(3, 3)
-    (True, False, False)
+    ('has 200 different values for 300 nodes, too many for classes', '', '')
     """
-    return labels > max(MOST_LABELS, nodes / 2)
+    if labels <= max(MOST_LABELS, nodes / 2):
+        return ""
+    return f"has {labels:,} different values for {nodes:,} nodes, too many for classes"
 
 
 def _size(integer: str) -> tuple[bool, int, str]:
@@ -91,4 +94,5 @@ def repeated(names: Sequence[object] | NDArray[np.generic]) -> str | None:
 
 
 def _codes(text: pl.Series, names: Sequence[str]) -> NDArray[np.int64]:
-    return text.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
+    codes = text.cast(pl.Enum(names)).to_physical().cast(pl.Int64)
+    return codes.fill_null(NO_LABEL).to_numpy(writable=True)

@@ -1,11 +1,30 @@
-"""How numbers are spelt in text: with a decimal point, or, between semicolons, with a comma."""
+"""How tables spell things: what their columns are called, and their numbers.
 
-from collections.abc import Iterable
+A column may have common other names, in any case, with blanks or hyphens. A number has a decimal
+point or, between semicolons, a comma.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
 
 import polars as pl
 
-from fedcover.graphs.wording import shown
+from fedcover.errors import shown
 
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "id": ("id", "node", "node_id"),
+    "label": ("label", "class", "y", "target_label"),
+    "client": ("client", "party", "site"),
+    "split": ("split", "role", "set"),
+    "source": ("source", "src", "from", "u", "source_id"),
+    "target": ("target", "dst", "to", "v", "target_id"),
+}
+"""The names that a column may have, by what it means."""
+
+NANS = ("nan", "NaN", "NAN")
+"""What tables spell where there is no value."""
+
+_INDEX = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")
 _COMMA = r"^[-+]?(\d+,\d*|,\d+)([eE][-+]?\d+)?$"
 _POINT = r"^[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d+)?$"
 _WHOLE = r"^-?\d+[.,]0$"
@@ -15,8 +34,38 @@ _THOUSAND = r"^[-+]?[1-9]\d{0,2}[.,]\d{3}$"
 _SEPARATED = r"^[-+]?(\d{1,3}([.,'\s]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)\s*%?$"
 
 
-NANS = ("nan", "NaN", "NAN")
-"""What tables spell where there is no value."""
+def meanings(
+    header: Sequence[str], wanted: Collection[str], features: Collection[str] = ()
+) -> list[str]:
+    """What every column of a header is: one of ``wanted``, or its own name without blanks.
+
+    ``features`` are names that an agreed schema has given to features, which they stay. What is
+    wanted may have a name of its own, such as the column of groups.
+
+    >>> meanings([" Node ID", "Class", "y 2"], ("id", "label"))
+    ['id', 'label', 'y 2']
+    """
+    known = {_folded(name): meaning for meaning in wanted for name in names_of(meaning)}
+    plain = [name.strip() for name in header]
+    return [name if name in features else known.get(_folded(name), name) for name in plain]
+
+
+def is_index(name: str) -> bool:
+    """Whether a name is one that pandas gives to the rows' numbers when it writes them out.
+
+    >>> is_index("Unnamed: 0"), is_index("__index_level_0__"), is_index("index")
+    (True, True, False)
+    """
+    return _INDEX.fullmatch(name) is not None
+
+
+def names_of(meaning: str) -> tuple[str, ...]:
+    """The names that a column of this meaning may have, its own first."""
+    return SYNONYMS.get(meaning, (meaning,))
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s_-]+", "_", name.strip().lower())
 
 
 class AmbiguousNumberError(ValueError):
@@ -70,11 +119,11 @@ def with_points(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
     return frame.with_columns(_pointed(numbers[name]).alias(name) for name in with_commas)
 
 
-def first_separated(text: pl.Series) -> int | None:
-    """The row of the first number with a comma, a percent sign or separated thousands, if words
+def separated(text: pl.Series) -> pl.Series:
+    """Where there is a number with a comma, a percent sign or separated thousands, if words
     (without blanks around them) are mostly such; for words they are not meant."""
     found = _like(text, _SEPARATED) & text.cast(pl.Float32, strict=False).is_null()
-    return int(found.arg_max() or 0) if 2 * found.sum() > text.drop_nulls().len() else None
+    return found & (2 * int(found.sum()) > len(text.drop_nulls()))
 
 
 def _pointed(text: pl.Series) -> pl.Series:
