@@ -136,9 +136,6 @@ def test_fedsage_plus_sends_every_generator_to_all_others(measured):
 TUNE_ROUNDS, LOCAL_ROUNDS = 3, 5
 POINTS = 66  # of the mixture's grid: tenths over three models
 CANDIDATES = {"daps": 10, "slac": 21}  # weights of a graph score
-CORRECTION_ROUNDS, CORRECTION_HIDDEN = 2, 5
-# It sees a probability for each label and gives as many logits.
-CORRECTION = FLOAT * 2 * LABELS * CORRECTION_HIDDEN + FLOAT * (CORRECTION_HIDDEN + LABELS)
 
 
 @pytest.fixture(scope="module")
@@ -150,21 +147,14 @@ def personal(toy, quick):
             "fed+prior",
             "fed+tuned",
             "fed+prior+mix",
-            "fed+corrected",
             "loc+prior",
-            "loc+corrected",
             "fedsage+mix",
         ),
         scores=("lac", *CANDIDATES),
         quantiles=("exact",),
         alphas=(0.1,),
         seeds=1,
-        personal=PersonalSettings(
-            tune_rounds=TUNE_ROUNDS,
-            local_rounds=LOCAL_ROUNDS,
-            correction_rounds=CORRECTION_ROUNDS,
-            correction_hidden=CORRECTION_HIDDEN,
-        ),
+        personal=PersonalSettings(tune_rounds=TUNE_ROUNDS, local_rounds=LOCAL_ROUNDS),
     )
     return run(toy, config)
 
@@ -231,18 +221,6 @@ def test_a_prior_and_fedprox_send_nothing_more(personal):
 
 def test_tuning_sends_losses_alone(personal):
     assert sent(personal, "fed+tuned") == training(GCN) | TUNED | JUDGING
-
-
-def test_a_correction_is_one_more_small_model(personal):
-    rounds = CORRECTION_ROUNDS
-    averaged = {
-        "weights, correction": both_ways(K * CORRECTION * rounds),
-        "training nodes, correction": up(K * LONG),
-        **alone("correction", rounds),
-    }
-    assert sent(personal, "fed+corrected") == training(GCN) | averaged | JUDGING
-    local = local_training() | alone("correction", rounds)
-    assert sent(personal, "loc+corrected") == local | JUDGING
 
 
 @pytest.mark.parametrize(("method", "model"), [("fed+prior+mix", GCN), ("fedsage+mix", SAGE)])

@@ -11,7 +11,7 @@ REFUSED = [
     (
         {"methods": ("loc", "gem")},
         "methods has 'gem'; it must be one of loc, fed, gen, fedsage, fedsage+, restored, central, "
-        "or one of these with +prox, +prior, +tuned, +mix or +corrected.",
+        "or one of these with +prox, +prior, +tuned or +mix.",
     ),
     (
         {"epsilon": 0},

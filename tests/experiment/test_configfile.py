@@ -45,7 +45,6 @@ PERSONALS = st.builds(
     prox=POSITIVE,
     shrinkage=st.floats(0, None),
     tune_rounds=COUNT,
-    correction_alpha=BETWEEN,
 )
 CONFIGS = st.builds(
     Config,

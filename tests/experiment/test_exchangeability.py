@@ -24,7 +24,6 @@ METHODS = (
     "central",
     "fed+prox+prior+mix",
     "gen+prior+mix",
-    "fed+corrected",
 )
 SCORES = ("aps", "aps-det", "raps", "lac", "daps", "slac")
 SEEDS = 2
@@ -85,9 +84,7 @@ def watch(make_toy, quick):
                 ),
                 neighgen=NeighGenSettings(warm_up=2, rounds=2, local_epochs=1),
                 # Few nodes of the federation beside a client's own, so that both choose.
-                personal=PersonalSettings(
-                    tune_rounds=3, local_rounds=5, shrinkage=5.0, correction_rounds=8
-                ),
+                personal=PersonalSettings(tune_rounds=3, local_rounds=5, shrinkage=5.0),
             )
             finished = run(graph, config, engine=witness)
         return witness, finished
@@ -117,15 +114,13 @@ def test_noise_for_calibration_and_test_labels_changes_no_score(roles, watch, pl
     noisy, noised = watch(roles, labels_with_noise(roles, Role.CALIB, Role.TEST))
     shared = 8  # the six methods, and fed and gen with their priors
     personal = 4  # a tuned and a local model of each of these two
-    corrected = 2  # a base model without the held-out nodes, and the correction
     grids = 2 * 4 + 1  # Gen's cells, trained besides, without and with the prior, and its VGAE
-    assert len(plain.models) == (shared + personal + corrected + grids) * SEEDS
+    assert len(plain.models) == (shared + personal + grids) * SEEDS
     assert len(plain.scores) == len(METHODS) * SEEDS * len(SCORES)
     assert all(same(a, b) for a, b in zip(plain.models, noisy.models, strict=True))
     assert same(plain.scores, noisy.scores)
     assert told.info["chosen_on_validation"] == noised.info["chosen_on_validation"]
     # Each of these would have shown in the scores: none chose to do nothing.
-    assert any(told.info["chosen_on_validation"]["fed+corrected"]["correction_rounds"])
     for method in MIXTURES:
         weights = np.array(told.info["chosen_on_validation"][method]["mixture"])
         assert (weights > 0).any(axis=(0, 1)).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedcover.federation import Client, Federation
+from fedcover.federation import Federation, PartyGraph
 
 
 def draw_client(rng: np.random.Generator, nodes: int, train: int, features: int, density: float):
@@ -15,7 +15,7 @@ def draw_client(rng: np.random.Generator, nodes: int, train: int, features: int,
     edges = edges[:, edges[0] != edges[1]]
     both = np.unique(np.concatenate([edges, edges[::-1]], axis=1), axis=1)
     order = rng.permutation(nodes)
-    return Client(
+    return PartyGraph(
         sp.csr_array(x) if density < 0.5 else x,
         both,
         rng.integers(0, 3, size=nodes),

@@ -4,19 +4,19 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from fedcover.federation import Client, Federation, Plan
-from fedcover.federation.averaging import Averaging
-from fedcover.federation.first_layer import DenseFirst, SparseFirst
-from fedcover.federation.stack import Stack
+from fedcover.federation import Federation, PartyGraph, Plan
 from fedcover.models import Weights
+from fedcover.training.averaging import Averaging
+from fedcover.training.first_layer import DenseFirst, SparseFirst
+from fedcover.training.stack import Stack
 
 NO_EDGES = np.empty((2, 0), dtype=np.int64)
 
 
-def client(x: np.ndarray, train: int, sparse: bool) -> Client:
+def client(x: np.ndarray, train: int, sparse: bool) -> PartyGraph:
     labels = np.zeros(len(x), dtype=np.int64)
     none = np.array([], dtype=np.int64)
-    return Client(sp.csr_array(x) if sparse else x, NO_EDGES, labels, np.arange(train), none)
+    return PartyGraph(sp.csr_array(x) if sparse else x, NO_EDGES, labels, np.arange(train), none)
 
 
 def stack(sparse: bool) -> Stack:

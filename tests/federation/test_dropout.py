@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedcover.federation.dropout import Dropout
+from fedcover.training.dropout import Dropout
 
 
 def rows(count: int, seed: int = 3, client: int = 1):

@@ -11,15 +11,13 @@ import torch
 
 from fedcover.errors import DataError
 from fedcover.federation import Federation, InProcess, Plan, Prior, Reference, Trained, inprocess
-from fedcover.federation.engine import inputs, log_prior
-from fedcover.federation.sets import SetSize, SetsPlan
-from fedcover.federation.stack import Parameters
 from fedcover.federation.validation import Best
 from fedcover.models import MODELS
 from fedcover.neighbors.augment import augment
+from fedcover.training.plan import inputs, log_prior
+from fedcover.training.stack import Parameters
 
 EXACT = Plan("gcn", 3, hidden=8, dropout=0.0, rounds=5, local_epochs=3, dtype=torch.float64)
-SETS = SetsPlan("gcn", 3, hidden=8, dropout=0.0, rounds=5, dtype=torch.float64)
 
 
 def largest_difference(ours: Trained, theirs: Trained) -> float:
@@ -97,13 +95,8 @@ def test_generated_edges_may_count_less(make_federation, model, density):
 
 @pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
 @pytest.mark.parametrize("batch_size", [None, 4], ids=["full", "batches"])
-def test_a_prior_and_an_offset_enter_the_logits_in_every_engine(
-    make_federation, average, batch_size
-):
+def test_a_prior_enters_the_logits_in_every_engine(make_federation, average, batch_size):
     federation = make_federation(3)
-    rng = np.random.default_rng(4)
-    moved = [replace(c, offset=rng.normal(size=(c.nodes, 3))) for c in federation.clients[:2]]
-    federation = replace(federation, clients=[*moved, federation.clients[2]])
     plan = replace(EXACT, prior=Prior(2.0, 0.7), average=average, batch_size=batch_size)
     (ours,), (theirs,) = (engine.train([federation], plan) for engine in (InProcess(), Reference()))
     assert largest_difference(ours, theirs) < 1e-9
@@ -185,40 +178,6 @@ def test_a_start_that_no_round_improves_is_kept(make_federation, engine):
     (spoilt,) = engine.train([federation], plan, start=[trained.weights[0]])
     assert spoilt.best_round == 0
     assert largest_difference(spoilt, trained) < 1e-12
-
-
-def with_offsets(federation: Federation) -> Federation:
-    """Every client with an offset, and the last one without training nodes."""
-    rng = np.random.default_rng(8)
-    clients = [replace(c, offset=rng.normal(size=(c.nodes, 3))) for c in federation.clients]
-    if len(clients) > 1:
-        clients[-1] = replace(clients[-1], train=np.array([], dtype=np.int64))
-    return replace(federation, clients=clients)
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("clients", [1, 10])
-@pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
-@pytest.mark.parametrize("density", [0.05, 0.9], ids=["sparse", "dense"])
-def test_training_for_small_sets_is_the_same_in_every_engine(
-    make_federation, model, clients, average, density
-):
-    federation = with_offsets(make_federation(clients, density))
-    size = SetSize(weight=0.7, alpha=0.2, tau=0.3)
-    plan = replace(SETS, model=model, average=average, prior=Prior(2.0, 0.5), size=size)
-    (ours,), (theirs,) = (engine.train([federation], plan) for engine in (InProcess(), Reference()))
-    assert largest_difference(ours, theirs) < 1e-9
-    assert ours.best_round == theirs.best_round
-    np.testing.assert_allclose(ours.valid_loss, theirs.valid_loss, rtol=1e-9)
-
-
-@pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
-def test_training_for_small_sets_does_not_depend_on_the_stack(make_federation, average):
-    federations = [with_offsets(make_federation(k, 0.9, s)) for k, s in ((3, 1), (10, 2), (1, 3))]
-    plan = replace(SETS, dropout=0.5, average=average)
-    for federation, stacked in zip(federations, InProcess().train(federations, plan), strict=True):
-        (alone,) = InProcess().train([federation], plan)
-        assert largest_difference(alone, stacked) < 1e-9
 
 
 def test_link_prediction_does_not_depend_on_the_stack(make_federation):

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcover.federation.layout import Layout, distinct
+from fedcover.training.layout import Layout, distinct
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=40))

@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcover.errors import DataError, UsageError
-from fedcover.federation import Client, Federation, Plan
-from fedcover.federation.field import Field
+from fedcover.federation import Federation, PartyGraph, Plan
 from fedcover.federation.ledger import Ledger
-from fedcover.federation.stack import Parameters, Stack
 from fedcover.graphs.assemble import undirected
 from fedcover.neighbors import fedsage
 from fedcover.neighbors.exchange import Exchange, answers, grouped, reply
@@ -29,19 +27,21 @@ from fedcover.neighbors.neighgen import (
     feature_loss,
     initial_generator,
 )
+from fedcover.training.receptive_field import Field
+from fedcover.training.stack import Parameters, Stack
 
 SMALL = NeighGenSettings(latent=7, hidden=9, batch=16, warm_up=3, rounds=2, local_epochs=2)
 
 
-def make_client(x, edges: Sequence[tuple[int, int]]) -> Client:
+def make_client(x, edges: Sequence[tuple[int, int]]) -> PartyGraph:
     nodes = x.shape[0]
     pairs = np.array(edges, dtype=np.int64).reshape(-1, 2).T
     order = np.arange(nodes)
     y = np.zeros(nodes, dtype=np.int64)
-    return Client(x, undirected(pairs, nodes), y, order[: nodes // 2], order[nodes // 2 : -1])
+    return PartyGraph(x, undirected(pairs, nodes), y, order[: nodes // 2], order[nodes // 2 : -1])
 
 
-def draw_client(nodes: int, seed: int, features: int = 33, sparse: bool = True) -> Client:
+def draw_client(nodes: int, seed: int, features: int = 33, sparse: bool = True) -> PartyGraph:
     rng = np.random.default_rng(seed)
     x = (rng.random((nodes, features)) < 0.1).astype(np.float32)
     x[np.arange(nodes), np.arange(nodes) % features] = 1
@@ -62,7 +62,7 @@ def dense(x) -> np.ndarray:
     return x.toarray() if sp.issparse(x) else x
 
 
-def assert_same(one: Client, other: Client, exact: bool = True) -> None:
+def assert_same(one: PartyGraph, other: PartyGraph, exact: bool = True) -> None:
     assert one.generated == other.generated
     np.testing.assert_array_equal(one.edge_index, other.edge_index)
     tolerance = 0 if exact else 1e-4
@@ -385,7 +385,7 @@ def test_clients_with_little_to_learn_from(name):
 # What the generator learns
 
 
-def blocks_client(nodes: int, seed: int) -> tuple[Client, np.ndarray]:
+def blocks_client(nodes: int, seed: int) -> tuple[PartyGraph, np.ndarray]:
     """Two blocks with features around (1, 0) and (0, 1) in eight columns each; a node of one
     block has neighbours in the other one only, six in the first half and few in the second."""
     rng = np.random.default_rng(seed)

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from fedcover.errors import DataError
-from fedcover.federation import Client, Federation, InProcess
+from fedcover.federation import Federation, InProcess, PartyGraph
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.partition import ClientGraph, Partition
 from fedcover.models.vae import VaeSettings
@@ -46,7 +46,7 @@ def planted() -> tuple[Federation, list[ClientGraph], Partition]:
         parts.append(ClientGraph(nodes, inside))
         order = rng.permutation(SIZE)
         clients.append(
-            Client(sp.csr_array(x[nodes]), inside, topics[nodes], order[:60], order[60:70])
+            PartyGraph(sp.csr_array(x[nodes]), inside, topics[nodes], order[:60], order[60:70])
         )
     partition = Partition(client, 2, "given", 0, cut, ("0", "1"))
     return Federation(clients, seed=3), parts, partition
@@ -95,7 +95,8 @@ def test_the_features_without_a_topic_give_no_better_links_than_chance(planted):
     rng = np.random.default_rng(0)
     none = np.empty((2, 0), dtype=np.int64)
     clients = [
-        Client(c.x[rng.permutation(SIZE)], none, c.y, c.train, c.valid) for c in federation.clients
+        PartyGraph(c.x[rng.permutation(SIZE)], none, c.y, c.train, c.valid)
+        for c in federation.clients
     ]
     (result,) = generate([Federation(clients, 3)], SETTINGS, InProcess(), [Ledger()])
     assert abs(link_quality(result.received[2], parts, partition).boundary - 0.5) < 0.15
@@ -127,7 +128,7 @@ def test_a_client_alone_receives_nothing_and_keeps_its_graph(planted):
 
 def test_a_client_with_too_few_training_nodes_sends_nothing_and_still_receives(planted):
     first, second = planted[0].clients
-    small = Client(second.x, second.edge_index, second.y, second.train[:3], second.valid)
+    small = PartyGraph(second.x, second.edge_index, second.y, second.train[:3], second.valid)
     settings = GenSettings(prototypes=(2,), shares=(0.05,), vae=VaeSettings(epochs=3))
     (result,) = generate([Federation([first, small], 0)], settings, InProcess(), [Ledger()])
     assert result.silent == [1]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcover.errors import UsageError
-from fedcover.federation import Client
+from fedcover.federation import PartyGraph
 from fedcover.models.vae import VaeSettings
 from fedcover.neighbors.prototypes import _centres, client_prototypes, cluster, means, merge_small
 from fedcover.privacy import Privacy
@@ -97,7 +97,7 @@ def test_merging_only_joins(labels, min_size):
         assert len(sizes) == len(kept)
 
 
-def planted(nodes: int, seed: int) -> tuple[Client, np.ndarray]:
+def planted(nodes: int, seed: int) -> tuple[PartyGraph, np.ndarray]:
     """Two blocks of binary features: ones with probability 0.8 in the own half, 0.05 outside."""
     rng = np.random.default_rng(seed)
     means_ = np.full((2, 40), 0.05)
@@ -105,7 +105,7 @@ def planted(nodes: int, seed: int) -> tuple[Client, np.ndarray]:
     block = np.arange(nodes) % 2
     x = (rng.random((nodes, 40)) < means_[block]).astype(np.float32)
     none = np.zeros((2, 0), np.int64)
-    return Client(x, none, block, np.arange(nodes), np.zeros(0, np.int64)), means_
+    return PartyGraph(x, none, block, np.arange(nodes), np.zeros(0, np.int64)), means_
 
 
 def test_prototypes_land_near_the_planted_means():

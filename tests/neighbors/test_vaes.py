@@ -6,7 +6,7 @@ import scipy.sparse as sp
 import torch
 
 from fedcover.errors import UsageError
-from fedcover.federation import Client
+from fedcover.federation import PartyGraph
 from fedcover.models.vae import VAE, VaeSettings, vae_loss
 from fedcover.neighbors import vaes
 from fedcover.neighbors.vaes import (
@@ -21,17 +21,17 @@ from fedcover.neighbors.vaes import (
 SETTINGS = VaeSettings(hidden=9, latent=4, epochs=12, lr=0.02)
 
 
-def make_client(rng: np.random.Generator, train: int, *, binary: bool, sparse: bool) -> Client:
+def make_client(rng: np.random.Generator, train: int, *, binary: bool, sparse: bool) -> PartyGraph:
     x = (rng.random((train + 4, 30)) < 0.3).astype(np.float32)
     if not binary:
         x *= rng.normal(3, 2, x.shape).astype(np.float32)
     order = rng.permutation(train + 4)
     features = sp.csr_array(x) if sparse else x
-    return Client(features, np.zeros((2, 0), np.int64), order % 2, order[:train], order[train:])
+    return PartyGraph(features, np.zeros((2, 0), np.int64), order % 2, order[:train], order[train:])
 
 
 @pytest.fixture(params=[True, False], ids=["binary", "real"])
-def clients(request) -> list[Client]:
+def clients(request) -> list[PartyGraph]:
     rng = np.random.default_rng(3)
     sizes = [7, 40, 1, 12, 90, 0, 23]
     return [
@@ -47,7 +47,7 @@ def train_all(clients, keys, settings):
 KEYS = [(5, 0), (5, 1), (5, 2), (5, 3), (6, 0), (6, 1), (6, 2)]
 
 
-def plain_training(client: Client, key: tuple[int, int], *, binary: bool) -> torch.nn.Module:
+def plain_training(client: PartyGraph, key: tuple[int, int], *, binary: bool) -> torch.nn.Module:
     """One client with layers, autograd through the written loss, and torch's unfused Adam."""
     x = training_features(client)
     x = np.array(x.toarray() if sp.issparse(x) else x)
@@ -93,7 +93,7 @@ def test_only_training_nodes_are_seen(clients):
     for client in clients:
         x = client.x.toarray() if sp.issparse(client.x) else client.x.copy()
         x[client.valid] = 77.0
-        changed.append(Client(x, client.edge_index, client.y, client.train, client.valid))
+        changed.append(PartyGraph(x, client.edge_index, client.y, client.train, client.valid))
     before, after = train_all(clients, KEYS, SETTINGS), train_all(changed, KEYS, SETTINGS)
     for ours, theirs in zip(before, after, strict=True):
         assert torch.equal(ours.weights.output, theirs.weights.output)
@@ -119,7 +119,7 @@ def test_binary_and_real_clients_may_stand_together():
 def test_real_features_may_have_any_unit():
     rng = np.random.default_rng(1)
     client = make_client(rng, 40, binary=False, sparse=False)
-    scaled = Client(client.x * 1024, client.edge_index, client.y, client.train, client.valid)
+    scaled = PartyGraph(client.x * 1024, client.edge_index, client.y, client.train, client.valid)
     one, two = (train_all([c], [(0, 0)], SETTINGS)[0] for c in (client, scaled))
     np.testing.assert_allclose(
         one.reconstruct(client.x) * 1024, two.reconstruct(scaled.x), rtol=1e-3, atol=1.0

@@ -8,12 +8,12 @@ import torch
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import fedcover
-from fedcover.federation import Client, Federation, Plan
-from fedcover.federation.averaging import Averaging
-from fedcover.federation.field import Field
-from fedcover.federation.stack import Stack
+from fedcover.federation import Federation, PartyGraph, Plan
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.models import initial_weights
+from fedcover.training.averaging import Averaging
+from fedcover.training.receptive_field import Field
+from fedcover.training.stack import Stack
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage"])
@@ -23,7 +23,7 @@ def test_forward_pass_equals_pyg(model, dense):
     x = feature_matrix(graph)
     dense_x = x.toarray()
     nodes = np.arange(len(graph.y))
-    client = Client(
+    client = PartyGraph(
         dense_x if dense else x, graph.edge_index.numpy(), graph.y.numpy(), nodes[:10], nodes[10:15]
     )
     plan = Plan(model, classes=7, hidden=16)

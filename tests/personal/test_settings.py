@@ -11,27 +11,12 @@ from fedcover.personal import PersonalSettings
 REFUSED = [
     *(
         (name, value, f"{name} is {value!r}; it must be a whole number of 1 or more.")
-        for name in (
-            "tune_rounds",
-            "tune_epochs",
-            "local_rounds",
-            "correction_hidden",
-            "correction_rounds",
-        )
+        for name in ("tune_rounds", "tune_epochs", "local_rounds")
         for value in (0, -1, 2.5, True, "3", None)
     ),
     *(
         ("prox", value, f"prox is {value!r}; it must be a positive number")
         for value in (0, -0.1, inf, nan, "1", None, True)
-    ),
-    *(
-        (name, value, f"{name} is {value!r}; it must lie strictly between 0 and 1")
-        for name in ("correction_share", "correction_alpha")
-        for value in (0, 1, -0.5, nan, "0.3", None, True)
-    ),
-    *(
-        ("correction_weight", value, f"correction_weight is {value!r}; it must be 0 or a positive")
-        for value in (-1, inf, nan, "1", None, True)
     ),
     *(
         ("prior_smoothing", value, f"prior_smoothing is {value!r}; it must be a positive number")

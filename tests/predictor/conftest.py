@@ -6,7 +6,7 @@ import pytest
 
 import fedcover
 
-METHODS = ("loc", "fed", "gen", "fed+prox+prior+mix", "fed+tuned", "gen+prior+corrected", "central")
+METHODS = ("loc", "fed", "gen", "fed+prox+prior+mix", "fed+tuned", "gen+prior", "central")
 ALPHAS = (0.1, 0.3)
 
 
@@ -26,7 +26,7 @@ def finished(graph):
         rounds=4,
         resplits=2,
         gen={"prototypes": (5,), "shares": (0.2,), "link_rounds": 2, "vae": {"epochs": 3}},
-        personal={"local_rounds": 3, "tune_rounds": 2, "correction_rounds": 3},
+        personal={"local_rounds": 3, "tune_rounds": 2},
     )
     return fedcover.run(graph, config)
 

@@ -95,8 +95,6 @@ WRONG = [
     ("salt", lambda c: c.update(salt="zz")),
     ("gaps", lambda c: c.update(gaps=[10**6])),
     ("scores", lambda c: c["scores"].update(dlac={"kind": "pooled", "groups": None})),
-    ("corrects", lambda c: c["models"][0].update(corrects=True)),
-    ("corrects another", lambda c: c["models"][1].update(corrects=True)),
     ("no weights", lambda c: c["diffusion"].pop("daps")),
     ("weights of another", lambda c: c["diffusion"].update(dlac=[0.1, 0.0])),
     ("a weight below 0", lambda c: c["diffusion"].update(daps=[-0.1, 0.0])),
@@ -174,6 +172,23 @@ def test_what_is_missing_is_named(folder, tmp_path):
         lambda arrays: arrays.pop("prior.0"),
     )
     with pytest.raises(DataError, match=r"is damaged: it has no 'prior\.0'\.$"):
+        fedcover.load_predictor(other)
+
+
+def test_several_models_without_a_mixture_are_refused(folder, tmp_path):
+    other = rewritten(
+        folder / "model" / "fed",
+        tmp_path,
+        lambda content: content["models"].append(content["models"][0]),
+        lambda arrays: arrays.update(
+            {
+                n.replace(".0", ".1", 1): a
+                for n, a in arrays.items()
+                if n[:6] in ("prior.", "weight")
+            }
+        ),
+    )
+    with pytest.raises(DataError, match="is damaged: there are several models and no mixture"):
         fedcover.load_predictor(other)
 
 

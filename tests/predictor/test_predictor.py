@@ -20,7 +20,7 @@ METHODS = (
     "gen",
     "fed+prox+prior+mix",
     "fed+tuned",
-    "gen+prior+corrected",
+    "gen+prior",
     "central",
 )
 ALPHAS = (0.1, 0.3)
@@ -103,7 +103,7 @@ def grown(graph, extra):
         ("gen", "lac", 2),
         ("fed+prox+prior+mix", "lac", 2),
         ("central", "lac", 2),
-        ("gen+prior+corrected", "lac", 4),
+        ("gen+prior", "lac", 2),
         ("fed", "daps", 3),
         ("fed", "slac", 3),
     ],

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedcover.errors import DataError
-from fedcover.federation import Client
+from fedcover.federation import PartyGraph
 from fedcover.models.vae import VAE, Posterior, VaeSettings, VaeWeights, vae_loss
 from fedcover.privacy import Privacy
 from fedcover.privacy import dp_vae as module
@@ -145,7 +145,7 @@ def test_a_client_that_cannot_show_through_the_noise_is_refused(monkeypatch):
     with pytest.raises(DataError, match=r"Client 7 has 3 training nodes.*epsilon 1,.*4 or more"):
         check_size(3, 7, privacy)
     none = np.zeros((2, 0), np.int64)
-    clients = [Client(features(n), none, np.zeros(n), np.arange(n), none[0]) for n in (9, 2)]
+    clients = [PartyGraph(features(n), none, np.zeros(n), np.arange(n), none[0]) for n in (9, 2)]
     with pytest.raises(DataError, match="Client 1 has 2 training nodes"):
         next(train_private_vaes(clients, [(0, 0), (0, 1)], SETTINGS, privacy))
 
@@ -157,7 +157,7 @@ def test_a_note_says_where_noise_outweighs_the_data(monkeypatch):
     weights = sum(t.numel() for t in start)  # 519, whose root is 22.8
     none = np.zeros((2, 0), np.int64)
     few, many = (
-        Client(features(n), none, np.zeros(n), np.arange(n), none[0])
+        PartyGraph(features(n), none, np.zeros(n), np.arange(n), none[0])
         for n in (int(weights**0.5), int(weights**0.5) + 1)
     )
     note = noise_note([few, many], SETTINGS, privacy)

@@ -48,7 +48,7 @@ def run(
         str | None,
         typer.Option(
             help="Of loc, fed, gen, fedsage, fedsage+, restored, central; separated by commas. "
-            "Each may be followed by +prox, +prior, and +tuned, +mix or +corrected, as in "
+            "Each may be followed by +prox, +prior, and +tuned or +mix, as in "
             "fed+prox+prior+mix."
         ),
     ] = None,

@@ -14,23 +14,21 @@ from torch_geometric.data import Data
 
 from fedcover import conformal
 from fedcover.experiment.calibration import membership
-from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.recipes import Personal, Recipe
 from fedcover.experiment.training import KINDS, Outcome
-from fedcover.federation import Client
-from fedcover.federation.engine import log_prior
+from fedcover.federation import PartyGraph
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.partition import ClientGraph
 from fedcover.graphs.schema import schema_of
 from fedcover.graphs.splits import Role
-from fedcover.personal.correction import hold_out
 from fedcover.predictor.calibration import POOLED, Calibration, Groups
 from fedcover.predictor.known import Known, fingerprints, hashed, inside, salt_of
 from fedcover.predictor.models import Generated, Model, planned
 from fedcover.predictor.predictor import Predictor
 from fedcover.predictor.seen import Seen
 from fedcover.predictor.view import View, rescaled
+from fedcover.training.plan import log_prior
 
 SPEAKING: dict[Personal, tuple[str, ...]] = {**KINDS, "tuned": ("tuned",)}
 """Which of a recipe's models are needed to predict."""
@@ -66,7 +64,7 @@ class Keeper:
             clients=tuple(partition.names),
             given=partition.method == "given",
             whole=whole,
-            models=_models(recipe, outcome, config),
+            models=_models(recipe, outcome),
             mixture=np.array(outcome.chosen["mixture"]) if recipe.personal == "mix" else None,
             generated=_generated(federation.clients, parts, known.names),
             temperature=evaluation.temperature,
@@ -139,24 +137,21 @@ class Keeper:
         return found
 
 
-def _models(recipe: Recipe, outcome: Outcome, config: Config) -> tuple[Model, ...]:
-    federation = outcome.prepared.federation
-    if recipe.personal == "corrected":  # its base model knows the nodes that are not held out
-        federation = hold_out(federation, config.personal.correction_share).base
+def _models(recipe: Recipe, outcome: Outcome) -> tuple[Model, ...]:
+    clients = outcome.prepared.federation.clients
     return tuple(
         Model(
             planned(outcome.plans[kind]),
             outcome.models[kind].weights,
-            np.stack([log_prior(client, outcome.plans[kind]) for client in federation.clients]),
+            np.stack([log_prior(client, outcome.plans[kind]) for client in clients]),
             outcome.temperatures.get(kind, 1.0),
-            corrects=kind == "correction",
         )
         for kind in SPEAKING[recipe.personal]
     )
 
 
 def _generated(
-    clients: Sequence[Client], parts: Sequence[ClientGraph], names: NDArray[np.uint64]
+    clients: Sequence[PartyGraph], parts: Sequence[ClientGraph], names: NDArray[np.uint64]
 ) -> tuple[Generated | None, ...]:
     """What was appended to the clients' graphs (see :func:`fedcover.neighbors.augment.augment`)."""
     found: list[Generated | None] = []

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.federation import Client, Engine, Federation, Plan, Trained
+from fedcover.federation import Engine, Federation, PartyGraph, Plan, Trained
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
@@ -112,7 +112,7 @@ def _with_parts(repetition: Repetition, parts: list[ClientGraph]) -> Prepared:
     x = feature_matrix(repetition.graph)
     y, roles = repetition.graph.y.numpy(), repetition.roles
     clients = [
-        Client(
+        PartyGraph(
             x[part.nodes],
             part.edge_index,
             y[part.nodes],

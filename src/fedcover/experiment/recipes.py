@@ -8,8 +8,8 @@ from typing import Literal
 from fedcover.errors import UsageError
 from fedcover.experiment.methods import METHODS, Method
 
-Personal = Literal["", "tuned", "mix", "corrected"]
-PARTS = ("prox", "prior", "tuned", "mix", "corrected")
+Personal = Literal["", "tuned", "mix"]
+PARTS = ("prox", "prior", "tuned", "mix")
 BEST = "fed+prox+prior+mix"
 """The default: one recipe for all graphs, chosen by benchmarks/choose_default.py on training and
 validation nodes."""
@@ -22,8 +22,7 @@ class Recipe:
     ``prox`` holds the clients' steps near the shared model (FedProx). ``prior`` adds each client's
     label mix to the logits, in training and after it. ``tuned`` trains the shared model on at every
     client alone. ``mix`` combines the shared, the tuned and a local model; its weights are chosen
-    on validation nodes. ``corrected`` keeps some training nodes from the model, and trains a
-    correction of its outputs with them.
+    on validation nodes.
     """
 
     base: str
@@ -53,17 +52,11 @@ def recipe_of(name: str) -> Recipe:
     if unknown or len(set(parts)) < len(parts):
         raise UsageError(
             f"methods has {name!r}; a method may be followed by "
-            "+prox, +prior, +tuned, +mix or +corrected, each once."
+            "+prox, +prior, +tuned or +mix, each once."
         )
     if "tuned" in parts and "mix" in parts:
         raise UsageError(f"methods has {name!r}; +mix already holds the tuned model.")
-    if "corrected" in parts and {"tuned", "mix"} & set(parts):
-        raise UsageError(
-            f"methods has {name!r}; +corrected keeps training nodes from the model that +tuned and "
-            "+mix would train on, so it goes with neither."
-        )
-    kinds: list[Personal] = ["mix", "tuned", "corrected"]
-    personal: Personal = next((kind for kind in kinds if kind in parts), "")
+    personal: Personal = "mix" if "mix" in parts else "tuned" if "tuned" in parts else ""
     senseless = [part for part in parts if part in ("prox", "tuned", "mix")]
     if senseless and not METHODS[base].shared:
         raise UsageError(
@@ -81,5 +74,5 @@ def _split(name: str) -> tuple[str, list[str]]:
             return base, rest.split("+")[1:]
     raise UsageError(
         f"methods has {name!r}; it must be one of {', '.join(METHODS)}, or one of these with "
-        "+prox, +prior, +tuned, +mix or +corrected."
+        "+prox, +prior, +tuned or +mix."
     )

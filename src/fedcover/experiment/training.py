@@ -19,7 +19,6 @@ from fedcover.experiment.methods import Prepared, Progress, Repetition, Setting
 from fedcover.experiment.recipes import Personal, Recipe
 from fedcover.federation import Engine, Plan, Trained
 from fedcover.federation.ledger import Ledger
-from fedcover.personal import correction
 
 Logits = NDArray[np.float32]
 
@@ -27,11 +26,8 @@ KINDS: dict[Personal, tuple[str, ...]] = {
     "": ("shared",),
     "tuned": ("shared", "tuned"),
     "mix": ("shared", "tuned", "local"),
-    "corrected": ("base", "correction"),
 }
-"""The models of a recipe in the order in which they are trained. ``base`` is a shared model that
-never saw the nodes which train the correction."""
-FIRST = ("shared", "base")
+"""The models of a recipe in the order in which they are trained."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +82,11 @@ class Trainer:
             own = {kind: model.trained[seed] for kind, model in models.items()}
             for kind, trained in own.items():
                 self._record(ledger, recipe, kind, trained)
-            first = own[KINDS[recipe.personal][0]]
-            chosen = {"best_round": first.best_round + 1, **one.chosen}
+            chosen = {"best_round": own["shared"].best_round + 1, **one.chosen}
             if "tuned" in own:
                 chosen["tuned_rounds"] = own["tuned"].best_round
             if "local" in own:
                 chosen["local_round"] = own["local"].best_round + 1
-            if "correction" in own:
-                chosen["correction_rounds"] = own["correction"].best_round
-                if own["correction"].rounds == 0:
-                    one = replace(one, notes=[*one.notes, _uncorrected(recipe)])
             logits = {kind: model.logits[seed] for kind, model in models.items()}
             final = logits[KINDS[recipe.personal][-1]]
             temperatures: dict[str, float] = {}
@@ -129,20 +120,11 @@ class Trainer:
             prepared, plan = self._prepare(recipe), self._plan(recipe, kind)
             stage = f"{'train' if kind == 'shared' else kind} {key[0]}"
             on_round = partial(_round_done, self._report, stage, plan.rounds)
-            federations, start = [one.federation for one in prepared], None
+            start = None
             if kind == "tuned":
                 start = [model.weights[0] for model in self._train(recipe, "shared").trained]
-            if kind in KINDS["corrected"]:
-                share = self._config.personal.correction_share
-                parted = [correction.hold_out(federation, share) for federation in federations]
-                federations = [one.base for one in parted]
-            if kind == "correction":
-                base = self._train(recipe, "base").trained
-                trained = correction.train_correction(
-                    self._engine, parted, base, plan, on_round=on_round
-                )
-            else:
-                trained = self._engine.train(federations, plan, start=start, on_round=on_round)
+            federations = [one.federation for one in prepared]
+            trained = self._engine.train(federations, plan, start=start, on_round=on_round)
             logits = [one.logits(model) for one, model in zip(prepared, trained, strict=True)]
             self._models[key] = _Model(trained, logits)
             self._stop(stage)
@@ -150,9 +132,7 @@ class Trainer:
 
     def _record(self, ledger: Ledger, recipe: Recipe, kind: str, trained: Trained) -> None:
         plan, clients = self._plan(recipe, kind), len(trained.weights)
-        if kind == "correction" and trained.rounds == 0:  # no node to train it with
-            return
-        purpose = "" if kind in FIRST else f", {kind}"
+        purpose = "" if kind == "shared" else f", {kind}"
         ledger.record_training(
             trained.weights[0], clients, trained.rounds, plan.average, purpose=purpose
         )
@@ -180,17 +160,9 @@ def plan_of(config: Config, classes: int, recipe: Recipe, kind: str = "shared") 
     if kind == "tuned":
         rounds, epochs = personal.tune_rounds, personal.tune_epochs
         return replace(plan, average=False, rounds=rounds, local_epochs=epochs)
-    if kind == "correction":
-        return correction.correction_plan(plan, personal)
     if kind == "local":  # it learns its own label mix by itself
         return replace(plan, average=False, rounds=personal.local_rounds, prior=None)
     return plan
-
-
-def _uncorrected(recipe: Recipe) -> str:
-    return (
-        f"{recipe}: no client has enough training nodes to hold some out, so nothing is corrected."
-    )
 
 
 def _round_done(report: Progress, stage: str, rounds: int, done: int) -> None:

@@ -1,14 +1,14 @@
 """Training over clients: the engine's interface, two engines, and FedAvg."""
 
-from fedcover.federation.engine import Client, Engine, Federation, Plan, Prior, Trained
 from fedcover.federation.inprocess import InProcess
 from fedcover.federation.reference import Reference
+from fedcover.training.plan import Engine, Federation, PartyGraph, Plan, Prior, Trained
 
 __all__ = [
-    "Client",
     "Engine",
     "Federation",
     "InProcess",
+    "PartyGraph",
     "Plan",
     "Prior",
     "Reference",

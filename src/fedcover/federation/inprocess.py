@@ -11,9 +11,9 @@ from threading import Lock
 import numpy as np
 import torch
 
-from fedcover.federation.engine import Federation, Here, OnRound, Plan, Trained
 from fedcover.federation.program import train_stack
 from fedcover.models import Weights
+from fedcover.training.plan import Federation, Here, OnRound, Plan, Trained
 
 LARGE = 10_000  # nodes from which a second thread pays within one product
 

@@ -13,20 +13,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedcover.federation.averaging import Averaging
-from fedcover.federation.engine import Client, Federation, Plan, initialiser
-from fedcover.federation.field import Field
-from fedcover.federation.optimiser import Optimiser
-from fedcover.federation.stack import Stack
 from fedcover.federation.validation import Validation
 from fedcover.models import Weights, initial_weights
+from fedcover.training.averaging import Averaging
+from fedcover.training.optimiser import Optimiser
+from fedcover.training.plan import Federation, PartyGraph, Plan, initialiser
+from fedcover.training.receptive_field import Field
+from fedcover.training.stack import Stack
 
 
 class Participant:
     """The graphs of one client, one for each model, and what its optimiser remembers."""
 
     @torch.no_grad()
-    def __init__(self, graphs: Sequence[Client], seed: int, number: int, plan: Plan) -> None:
+    def __init__(self, graphs: Sequence[PartyGraph], seed: int, number: int, plan: Plan) -> None:
         self._stack = Stack([Federation([graph], seed, first=number) for graph in graphs], plan)
         self._averaging = Averaging(self._stack)
         self._validation = Validation(self._stack)

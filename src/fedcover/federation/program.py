@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from fedcover.federation.averaging import Averaging
-from fedcover.federation.engine import Federation, OnRound, Plan, Trained, diverged, initialiser
-from fedcover.federation.field import Field
-from fedcover.federation.optimiser import Optimiser
-from fedcover.federation.stack import Stack
 from fedcover.federation.validation import Best, Validation
 from fedcover.models import Weights, initial_weights
+from fedcover.training.averaging import Averaging
+from fedcover.training.optimiser import Optimiser
+from fedcover.training.plan import Federation, OnRound, Plan, Trained, diverged, initialiser
+from fedcover.training.receptive_field import Field
+from fedcover.training.stack import Stack
 
 
 @torch.no_grad()

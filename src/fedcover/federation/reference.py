@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch_geometric.nn import VGAE
 
-from fedcover.federation.engine import (
+from fedcover.models import Weights, initial_weights, to_module
+from fedcover.models.gnn import from_module, load_weights
+from fedcover.models.vgae import MAX_LOGSTD, PairSampler, noise
+from fedcover.training.plan import (
     Federation,
     Here,
     OnRound,
@@ -28,10 +31,6 @@ from fedcover.federation.engine import (
     inputs,
     log_prior,
 )
-from fedcover.federation.sets import halves, size_of
-from fedcover.models import Weights, initial_weights, to_module
-from fedcover.models.gnn import from_module, load_weights
-from fedcover.models.vgae import MAX_LOGSTD, PairSampler, noise
 
 
 class Reference(Here):
@@ -65,11 +64,8 @@ class _Site:
         self.y = torch.from_numpy(client.y)
         self.train = torch.from_numpy(np.sort(client.train))
         self.valid = torch.from_numpy(client.valid)
-        offset = np.zeros((client.nodes, plan.classes))
-        if plan.task != "links":
-            offset += log_prior(client, plan)
-            offset += 0.0 if client.offset is None else client.offset
-        self.offset = torch.from_numpy(offset).to(plan.dtype)
+        prior = np.zeros(plan.classes) if plan.task == "links" else log_prior(client, plan)
+        self.prior = torch.from_numpy(prior).to(plan.dtype)
         self.module = to_module(plan.model, weights, plan.dropout)
         self.adam = torch.optim.Adam(self.module.parameters(), lr=plan.lr)
         real = (client.edge_index < client.own).all(axis=0)
@@ -82,15 +78,11 @@ class _Site:
         else:
             weight = self.edge_weight if self.plan.model == "gcn" else None
             outputs = self.module(self.x, self.edge_index, edge_weight=weight)
-        return outputs + self.offset
+        return outputs + self.prior
 
     def fit(self, round_: int) -> None:
         self.module.train()
-        losses = {
-            "labels": self._label_losses,
-            "links": self._link_losses,
-            "sets": self._set_losses,
-        }
+        losses = {"labels": self._label_losses, "links": self._link_losses}
         sent = [p.detach().clone() for p in self.module.parameters()]
         for loss in losses[self.plan.task](round_):
             if self.plan.prox and self.plan.average:  # FedProx (Li et al., 2020)
@@ -116,20 +108,6 @@ class _Site:
             z = mu + epsilon * logstd.clamp(max=MAX_LOGSTD).exp()
             linked, apart = (torch.from_numpy(pairs) for pairs in self.pairs(step))
             yield model.recon_loss(z, linked, apart) + model.kl_loss(mu, logstd) / len(mu)
-
-    def _set_losses(self, round_: int) -> Iterator[Tensor]:
-        size, y, count = size_of(self.plan), self.y[self.train], len(self.train)
-        for epoch in range(self.plan.local_epochs if count else 0):
-            logits = self._outputs()[self.train]
-            loss = cross_entropy(logits, y)
-            if count >= 2:
-                drawn = halves(count, *self.key, (round_ << 20) + epoch)
-                calibrating, predicting = (torch.from_numpy(half) for half in drawn)
-                scores = 1 - logits.softmax(dim=1)
-                quantile = torch.quantile(scores[calibrating, y[calibrating]], 1 - size.alpha)
-                kept = torch.sigmoid((quantile - scores[predicting]) / size.tau).sum(dim=1)
-                loss = loss + size.weight * kept.mean()
-            yield loss
 
     @torch.no_grad()
     def logits(self) -> Tensor:

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.federation.field import Field
-from fedcover.federation.stack import Parameters, Stack
+from fedcover.training.receptive_field import Field
+from fedcover.training.stack import Parameters, Stack
 
 
 class Validation:

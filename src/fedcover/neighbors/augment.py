@@ -8,14 +8,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fedcover.federation import Client
-from fedcover.federation.engine import Features
+from fedcover.federation import PartyGraph
 from fedcover.graphs.labels import NO_LABEL
+from fedcover.training.plan import Features
 
 
 def augment(
-    client: Client, features: Features, links: NDArray[np.int64], weight: float = 1.0
-) -> Client:
+    client: PartyGraph, features: Features, links: NDArray[np.int64], weight: float = 1.0
+) -> PartyGraph:
     """The client's graph with generated nodes after its own, and an edge both ways for each link.
 
     These edges count ``weight``, the client's own 1.

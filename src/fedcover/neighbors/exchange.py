@@ -28,14 +28,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcover.conformal.protocol import Direction
-from fedcover.federation.engine import Features
-from fedcover.federation.layout import Index
 from fedcover.federation.ledger import Ledger
-from fedcover.federation.sparse import Bag
-from fedcover.federation.stack import Stack
 from fedcover.neighbors.neighgen import Generator, NeighGenSettings
 from fedcover.neighbors.prototypes import cluster, means, merge_small
 from fedcover.neighbors.vaes import dense
+from fedcover.training.layout import Index
+from fedcover.training.plan import Features
+from fedcover.training.sparse import Bag
+from fedcover.training.stack import Stack
 
 GROUPED = 500  # nodes of a client behind its feature means
 PROJECTED = 32

@@ -14,12 +14,12 @@ import scipy.sparse as sp
 import torch
 
 from fedcover.errors import UsageError
-from fedcover.federation import Client, Federation
-from fedcover.federation.engine import Features, OnRound
+from fedcover.federation import Federation, PartyGraph
 from fedcover.federation.ledger import Ledger
 from fedcover.neighbors.augment import augment, mean_entries, trimmed
 from fedcover.neighbors.neighgen import NeighGenSettings
 from fedcover.neighbors.neighgens import Learned, NeighGens
+from fedcover.training.plan import Features, OnRound
 
 TOGETHER = 30_000  # nodes trained in one program; more would only need more memory
 BLOCK = 2_000_000  # generated values at once
@@ -76,7 +76,7 @@ def _parts(federations: Sequence[Federation]) -> list[list[Federation]]:
     return parts
 
 
-def _mended(client: Client, learned: Learned, rng: np.random.Generator) -> Client:
+def _mended(client: PartyGraph, learned: Learned, rng: np.random.Generator) -> PartyGraph:
     """The client with as many generated neighbours at each node as it is said to miss."""
     node = torch.repeat_interleave(learned.missing)
     if not len(node):

@@ -21,8 +21,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fedcover.errors import DataError
-from fedcover.federation import Client, Engine, Federation
-from fedcover.federation.engine import Features, OnRound
+from fedcover.federation import Engine, Federation, PartyGraph
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.models import Weights
@@ -33,6 +32,7 @@ from fedcover.neighbors.settings import GenSettings
 from fedcover.neighbors.vaes import is_binary
 from fedcover.privacy import Privacy
 from fedcover.privacy.dp_vae import noise_note
+from fedcover.training.plan import Features, OnRound
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _exchange(
 
 
 def others(
-    client: Client, sent: Sequence[NDArray[np.float32]], number: int
+    client: PartyGraph, sent: Sequence[NDArray[np.float32]], number: int
 ) -> tuple[Features, NDArray[np.int64]]:
     """The other clients' prototypes, and whose each is.
 
@@ -157,7 +157,7 @@ def others(
     return trimmed(rows, mean_entries(sp.csr_array(client.x))), owner[owner != number]
 
 
-def unlinked(client: Client, got: Got) -> Client:
+def unlinked(client: PartyGraph, got: Got) -> PartyGraph:
     """The client's graph with prototypes as isolated nodes, and without validation nodes."""
     prototypes, _ = got[max(got)]
     count = prototypes.shape[0]

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fedcover.federation import Client
+from fedcover.federation import PartyGraph
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Impaired:
     lost a hidden neighbour.
     """
 
-    client: Client
+    client: PartyGraph
     hidden: NDArray[np.int64]
     missing: sp.csr_array
 
@@ -34,7 +34,7 @@ class Impaired:
         return self.client.train
 
 
-def impair(client: Client, share: float, rng: np.random.Generator) -> Impaired:
+def impair(client: PartyGraph, share: float, rng: np.random.Generator) -> Impaired:
     """Hide about ``share`` of the nodes: at least one of two or more, and never all."""
     nodes = client.nodes
     count = min(max(round(share * nodes), 1), nodes - 1)

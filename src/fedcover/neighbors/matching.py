@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.federation.layout import Layout
 from fedcover.neighbors.impair import Impaired
 from fedcover.neighbors.vaes import dense
+from fedcover.training.layout import Layout
 
 
 class Matching:

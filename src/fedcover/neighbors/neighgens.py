@@ -14,12 +14,7 @@ from torch import Tensor
 
 from fedcover.errors import DataError
 from fedcover.federation import Federation, Plan
-from fedcover.federation.averaging import Averaging
-from fedcover.federation.engine import OnRound
-from fedcover.federation.field import Field, GradientField
-from fedcover.federation.layout import Index
 from fedcover.federation.ledger import Ledger
-from fedcover.federation.stack import Stack
 from fedcover.models import initial_weights
 from fedcover.neighbors.exchange import Exchange
 from fedcover.neighbors.impair import impair
@@ -33,6 +28,11 @@ from fedcover.neighbors.neighgen import (
     initial_degrees,
     initial_generator,
 )
+from fedcover.training.averaging import Averaging
+from fedcover.training.layout import Index
+from fedcover.training.plan import OnRound
+from fedcover.training.receptive_field import Field, GradientField
+from fedcover.training.stack import Stack
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from fedcover.errors import UsageError
-from fedcover.federation import Client
+from fedcover.federation import PartyGraph
 from fedcover.models.vae import VaeSettings
 from fedcover.neighbors.vaes import Key, trained_vaes, training_features
 from fedcover.privacy.accounting import Privacy
@@ -26,7 +26,7 @@ STARTS = 3  # k-means++ starts; the best one counts
 
 
 def client_prototypes(
-    clients: Sequence[Client],
+    clients: Sequence[PartyGraph],
     keys: Sequence[Key],
     settings: VaeSettings,
     counts: Sequence[int],

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.errors import UsageError
-from fedcover.federation import Client
-from fedcover.federation.engine import Features
-from fedcover.federation.layout import Layout
+from fedcover.federation import PartyGraph
 from fedcover.models.vae import (
     VaeSettings,
     VaeWeights,
@@ -30,6 +28,8 @@ from fedcover.models.vae import (
     kl_to_prior,
     sparsity,
 )
+from fedcover.training.layout import Layout
+from fedcover.training.plan import Features
 
 Key = tuple[int, int]
 """(seed, client number): what a client's random numbers depend on."""
@@ -64,7 +64,7 @@ class TrainedVae:
 
 
 def trained_vaes(
-    clients: Sequence[Client], keys: Sequence[Key], settings: VaeSettings
+    clients: Sequence[PartyGraph], keys: Sequence[Key], settings: VaeSettings
 ) -> Iterator[tuple[int, TrainedVae]]:
     """One VAE for each client, on its training nodes alone, as (position in ``clients``, VAE).
 
@@ -85,12 +85,12 @@ def trained_vaes(
             )
 
 
-def training_features(client: Client) -> Features:
+def training_features(client: PartyGraph) -> Features:
     """The only features that a VAE ever sees."""
     return client.x[np.sort(client.train)]
 
 
-def settings_binary(settings: VaeSettings, client: Client) -> bool:
+def settings_binary(settings: VaeSettings, client: PartyGraph) -> bool:
     """Whether the client's features are 0 or 1, by the settings or else by the training nodes."""
     if settings.binary is not None:
         return settings.binary
@@ -140,7 +140,7 @@ def unit_of(x: NDArray[np.float32], *, binary: bool) -> float:
 
 
 def _blocks(
-    sizes: Sequence[int], clients: Sequence[Client], settings: VaeSettings
+    sizes: Sequence[int], clients: Sequence[PartyGraph], settings: VaeSettings
 ) -> Iterator[slice]:
     """Neighbours of similar size, as many as stay in the cache."""
     if not sizes:
@@ -153,7 +153,7 @@ def _blocks(
 
 
 def _train(
-    clients: Sequence[Client], keys: Sequence[Key], settings: VaeSettings, *, binary: bool
+    clients: Sequence[PartyGraph], keys: Sequence[Key], settings: VaeSettings, *, binary: bool
 ) -> list[TrainedVae]:
     """Train one block of clients for all epochs."""
     sizes = [len(client.train) for client in clients]

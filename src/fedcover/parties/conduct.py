@@ -21,7 +21,6 @@ from fedcover import conformal
 from fedcover.conformal.protocol import Message, Server, side_by_side
 from fedcover.experiment.recipes import Recipe, recipe_of
 from fedcover.experiment.temperature import WAYS
-from fedcover.federation.engine import Plan, diverged
 from fedcover.graphs.schema import Schema
 from fedcover.neighbors.links import count_links
 from fedcover.parties import checks
@@ -38,6 +37,7 @@ from fedcover.parties.messages import (
     text,
     words,
 )
+from fedcover.training.plan import Plan, diverged
 
 COUNTED = ("nodes", "train", "valid", "calib", "test")
 TALLIED = ("test", "covered", "labels", "singletons", "empty")

@@ -19,13 +19,13 @@ import torch
 from numpy.typing import NDArray
 
 from fedcover.conformal.protocol import Message
-from fedcover.federation.engine import Plan, diverged
 from fedcover.models import Weights
 from fedcover.models.gnn import operators
 from fedcover.parties.checkpoint import Checkpoint
 from fedcover.parties.checks import Arrays, both
 from fedcover.parties.messages import Check, Conversation, Replies, Request
 from fedcover.parties.robust import AVERAGES
+from fedcover.training.plan import Plan, diverged
 
 NAMES = tuple(f.name for f in fields(Weights))
 Stacked = dict[str, NDArray[np.floating]]  # by tensor: (models, …)

@@ -23,7 +23,7 @@ from fedcover.errors import DataError, UsageError
 from fedcover.experiment.config import Config
 from fedcover.experiment.recipes import recipe_of
 from fedcover.experiment.temperature import WAYS
-from fedcover.federation import Client, Federation, Plan
+from fedcover.federation import Federation, PartyGraph, Plan
 from fedcover.federation.participant import Participant
 from fedcover.federation.program import train_stack
 from fedcover.graphs.schema import Schema, parse_schema
@@ -190,7 +190,7 @@ class Part:
             participant.receive(unstacked(order.query))
         return participant
 
-    def _graphs(self, method: str, step: str) -> list[Client]:
+    def _graphs(self, method: str, step: str) -> list[PartyGraph]:
         """The graphs of one phase: one a model."""
         client = self._site.client
         if step == "links":
@@ -212,7 +212,7 @@ class Part:
             got[m] = others(client, [rows[owner == k] for k in range(count)], self._number)
         return got
 
-    def _augmented(self, method: str, m: int, share: float) -> Client:
+    def _augmented(self, method: str, m: int, share: float) -> PartyGraph:
         """The site's graph with generated neighbours for one M and one p."""
         settings, client = self._config.gen, self._site.client
         if self._received is None or self._received[0] != method:
@@ -238,7 +238,7 @@ class Part:
         trained = train_stack([self._federation()], training)[0]
         return {"loss": trained.valid_loss * len(self._site.nodes(Role.VALID))}
 
-    def _federation(self, client: Client | None = None) -> Federation:
+    def _federation(self, client: PartyGraph | None = None) -> Federation:
         seed = self._config.first_seed
         return Federation([client or self._site.client], seed, first=self._number)
 

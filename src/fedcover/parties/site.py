@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from fedcover.experiment.config import Config
-from fedcover.federation import Client
+from fedcover.federation import PartyGraph
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.readers import read_folder
@@ -34,9 +34,9 @@ class Site:
         return labels
 
     @property
-    def client(self) -> Client:
+    def client(self) -> PartyGraph:
         """As training sees it."""
-        return Client(
+        return PartyGraph(
             feature_matrix(self.graph),
             self.graph.edge_index.numpy(),
             self.y,

@@ -1,4 +1,4 @@
-"""Settings of a recipe's parts (``+prox`` to ``+corrected``), without what they set going."""
+"""Settings of a recipe's parts (``+prox`` to ``+mix``), without what they set going."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ class PersonalSettings:
 
     ``shrinkage`` is worth so many validation nodes of the whole federation beside a client's own
     when it chooses its weights of the mixture; infinite: all clients take the same weights.
-    ``correction_share`` of a client's training nodes are kept from the model and train its
-    correction instead, whose loss is the cross-entropy and ``correction_weight`` times the size of
-    sets at the one level ``correction_alpha``.
     """
 
     prox: float = 0.1  # FedProx's μ: how strongly a client is held near the shared model
@@ -31,20 +28,9 @@ class PersonalSettings:
     tune_epochs: int = 1
     local_rounds: int = 40  # of the model that never saw another client
     shrinkage: float = 100.0
-    correction_share: float = 1 / 3
-    correction_hidden: int = 16
-    correction_rounds: int = 50  # the best is kept, or none
-    correction_weight: float = 1.0
-    correction_alpha: float = 0.1
 
     def __post_init__(self) -> None:
-        for name in (
-            "tune_rounds",
-            "tune_epochs",
-            "local_rounds",
-            "correction_hidden",
-            "correction_rounds",
-        ):
+        for name in ("tune_rounds", "tune_epochs", "local_rounds"):
             value = getattr(self, name)
             if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
                 raise UsageError(f"{name} is {value!r}; it must be a whole number of 1 or more.")
@@ -63,13 +49,6 @@ class PersonalSettings:
             raise UsageError(f"shrinkage is {self.shrinkage!r}; it must be 0 or more.")
         if not (_is_number(self.prox) and 0 < self.prox < inf):
             raise UsageError(f"prox is {self.prox!r}; it must be a positive number.")
-        for name in ("correction_share", "correction_alpha"):
-            value = getattr(self, name)
-            if not (_is_number(value) and 0 < value < 1):
-                raise UsageError(f"{name} is {value!r}; it must lie strictly between 0 and 1.")
-        weight = self.correction_weight
-        if not (_is_number(weight) and 0 <= weight < inf):
-            raise UsageError(f"correction_weight is {weight!r}; it must be 0 or a positive number.")
 
     @property
     def prior(self) -> Prior:

@@ -23,10 +23,8 @@ def check_predictor(predictor: Predictor) -> None:
     _must(len(clients) >= 1 and len(set(clients)) == len(clients), "clients must differ")
     _must(_whole(predictor.features), "features must be a whole number")
     _must(len(predictor.models) >= 1, "there must be a model")
-    _must(not predictor.models[0].corrects, "the first model has nothing to correct")
     for model in predictor.models:
-        inputs = len(labels) if model.corrects else predictor.features
-        _check_model(model, inputs, len(labels), parts)
+        _check_model(model, predictor.features, len(labels), parts)
     _check_mixture(predictor)
     _must(_positive(predictor.temperature), "the temperature must be positive")
     _must(len(predictor.generated) == parts, "generated neighbours must be given for each client")
@@ -86,7 +84,9 @@ def _check_generated(generated: Generated, features: int) -> None:
 def _check_mixture(predictor: Predictor) -> None:
     mixture, models = predictor.mixture, len(predictor.models)
     _must((mixture is not None) == ("mix" in predictor.method.split("+")), "the mixture is missing")
-    if mixture is not None:
+    if mixture is None:
+        _must(models == 1, "there are several models and no mixture")
+    else:
         shape = (len(predictor.clients), models)
         _array(mixture, shape, "the mixture's weights", low=0.0, high=1.0)
         _must(bool(np.allclose(mixture.sum(axis=1), 1.0)), "the mixture's weights must add up to 1")

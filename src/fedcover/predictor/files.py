@@ -56,7 +56,6 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
                 "plan": {k: v for k, v in asdict(model.plan).items() if k in PLANNED},
                 "temperature": model.temperature,
                 "shared": _shared(model),
-                "corrects": model.corrects,
             }
             for model in predictor.models
         ],
@@ -217,7 +216,6 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
                 _weights(arrays, k, count, bool(one["shared"])),
                 arrays[f"prior.{k}"],
                 float(one["temperature"]),
-                bool(one["corrects"]),
             )
             for k, one in enumerate(content["models"])
         ),

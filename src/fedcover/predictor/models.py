@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fedcover.federation import Client, Plan
-from fedcover.federation.forward import forward
+from fedcover.federation import PartyGraph, Plan
 from fedcover.models import Weights
-from fedcover.personal.correction import on_outputs
+from fedcover.training.forward import forward
 
 PLANNED = ("model", "classes", "hidden", "unit_features", "batch_size")
 """What of a plan matters after training."""
@@ -37,7 +36,6 @@ class Model:
     weights: Sequence[Weights]
     prior: NDArray[np.float64]  # clients × labels, added to the logits
     temperature: float = 1.0  # before it is mixed with others
-    corrects: bool = False  # whether it looks at the model before it, and adds to its logits
 
 
 def planned(plan: Plan) -> Plan:
@@ -45,18 +43,16 @@ def planned(plan: Plan) -> Plan:
     return Plan(**{name: getattr(plan, name) for name in PLANNED})
 
 
-def outputs(models: Sequence[Model], clients: Sequence[Client]) -> list[list[NDArray[np.float32]]]:
+def outputs(
+    models: Sequence[Model], clients: Sequence[PartyGraph]
+) -> list[list[NDArray[np.float32]]]:
     """What every model says about every client's nodes, generated ones included: logits."""
-    said: list[list[NDArray[np.float32]]] = []
-    for model in models:
-        if model.corrects:
-            shown = [on_outputs(*pair) for pair in zip(clients, said[-1], strict=True)]
-        elif model.prior.any():
-            shown = [
-                replace(client, offset=np.tile(prior, (client.nodes, 1)))
-                for client, prior in zip(clients, model.prior, strict=True)
-            ]
-        else:
-            shown = list(clients)
-        said.append(forward(shown, model.weights, model.plan))
-    return said
+    return [
+        [
+            logits + prior.astype(np.float32)
+            for logits, prior in zip(
+                forward(clients, model.weights, model.plan), model.prior, strict=True
+            )
+        ]
+        for model in models
+    ]

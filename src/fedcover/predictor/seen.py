@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import source_of
 from fedcover.graphs.splits import Role
-from fedcover.predictor.known import HOPS, Known, fingerprints, hashed, inside, located, touched
+from fedcover.predictor.known import Known, fingerprints, hashed, inside, located, touched
 
 Links = tuple[int, NDArray[np.int64], NDArray[np.uint64]]
 """A client's number, and which of its generated neighbours is joined to which node, by the hash of
@@ -40,13 +40,12 @@ class Seen:
         given: bool,
         whole: bool = False,
         links: Sequence[Links] = (),
-        hops: int = HOPS,
     ) -> Seen:
         """With ``given``, clients are taken from the graph's own column, else as they were.
 
         ``links`` join generated neighbours to nodes: what changes at one such node reaches the
-        others. Models look ``hops`` far, along edges within a client or, if it is ``whole``, along
-        all of the graph's.
+        others. Models look along edges within a client or, if it is ``whole``, along all of the
+        graph's.
         """
         names = hashed(graph.node_ids, known.salt)
         place = known.places(names)
@@ -62,7 +61,7 @@ class Seen:
         role = np.where(new, np.int8(-1), known.role[place])
         drawn = (names ^ np.uint64(_SEED)).astype(np.float64) / 2.0**64
         u = np.where(new, np.minimum(drawn, np.nextafter(1.0, 0.0)), known.u[place])
-        changed = _reached(edges, differs, names, client, links, hops)
+        changed = _reached(edges, differs, names, client, links)
         return cls(names, client, role, u, new, changed)
 
     @classmethod
@@ -102,7 +101,6 @@ def _reached(
     names: NDArray[np.uint64],
     client: NDArray[np.int64],
     links: Sequence[Links],
-    hops: int = HOPS,
 ) -> NDArray[np.bool_]:
     """The nodes whose outputs may differ; generated neighbours are numbered after the nodes."""
     joined, count = [edges], len(names)
@@ -116,7 +114,7 @@ def _reached(
         count += int(generated.max(initial=-1)) + 1
         differs = np.concatenate([differs, np.zeros(count - len(differs), dtype=bool)])
         differs[lost] = True
-    return touched(np.concatenate(joined, axis=1), differs, hops)[: len(names)]
+    return touched(np.concatenate(joined, axis=1), differs)[: len(names)]
 
 
 def _joined(graph: Data, client: NDArray[np.int64], clients: int) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from fedcover import conformal
 from fedcover.errors import DataError
-from fedcover.federation import Client
+from fedcover.federation import PartyGraph
 from fedcover.graphs.align import aligned
 from fedcover.graphs.assemble import feature_matrix, with_features
 from fedcover.graphs.check import check_graph
@@ -22,7 +22,7 @@ from fedcover.graphs.similar import Alike, similar_at
 from fedcover.graphs.splits import Role
 from fedcover.neighbors.augment import augment
 from fedcover.personal.mixture import TINY, mixed
-from fedcover.predictor.known import HOPS, inside, list_prints, located, touched
+from fedcover.predictor.known import inside, list_prints, located, touched
 from fedcover.predictor.models import outputs
 from fedcover.predictor.seen import Seen
 
@@ -51,15 +51,8 @@ class View:
             for number, one in enumerate(predictor.generated)
             if one is not None
         ]
-        hops = HOPS * (1 + sum(model.corrects for model in predictor.models))
         seen = Seen.of(
-            graph,
-            predictor.known,
-            predictor.clients,
-            predictor.given,
-            predictor.whole,
-            links,
-            hops,
+            graph, predictor.known, predictor.clients, predictor.given, predictor.whole, links
         )
         return cls(predictor, rescaled(graph, predictor.scaling), seen)
 
@@ -138,7 +131,7 @@ class View:
                 logits[part.nodes] = own[: len(part.nodes)]
             said.append(logits)
         if predictor.mixture is None:
-            return said[-1]
+            return said[0]
         probs = [
             conformal.softmax(own, model.temperature)
             for own, model in zip(said, predictor.models, strict=True)
@@ -146,12 +139,12 @@ class View:
         together = mixed(probs, predictor.mixture[self.seen.client])
         return np.asarray(np.log(np.maximum(together, TINY)).astype(np.float32))
 
-    def _clients(self) -> list[Client]:
+    def _clients(self) -> list[PartyGraph]:
         """The clients' graphs with their generated neighbours, as far as these' nodes are there."""
         x, seen, clients = feature_matrix(self.graph), self.seen, []
         for part, generated in zip(self._parts, self.predictor.generated, strict=True):
             train = np.flatnonzero(seen.role[part.nodes] == Role.TRAIN)
-            client = Client(
+            client = PartyGraph(
                 x[part.nodes],
                 part.edge_index,
                 np.zeros(len(part.nodes), dtype=np.int64),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.errors import DataError
-from fedcover.federation import Client
+from fedcover.federation import PartyGraph
 from fedcover.models.vae import (
     VAE,
     Posterior,
@@ -46,7 +46,7 @@ BOUND = 100.0  # of a feature's size
 
 
 def train_private_vaes(
-    clients: Sequence[Client], keys: Sequence[Key], settings: VaeSettings, privacy: Privacy
+    clients: Sequence[PartyGraph], keys: Sequence[Key], settings: VaeSettings, privacy: Privacy
 ) -> Iterator[tuple[int, TrainedVae]]:
     """One private VAE for each client, as (position in ``clients``, VAE)."""
     require_opacus()
@@ -73,7 +73,9 @@ def check_size(nodes: int, number: int, privacy: Privacy) -> None:
         )
 
 
-def noise_note(clients: Sequence[Client], settings: VaeSettings, privacy: Privacy) -> str | None:
+def noise_note(
+    clients: Sequence[PartyGraph], settings: VaeSettings, privacy: Privacy
+) -> str | None:
     r"""A sentence for the run when there is more noise than data at some clients, else None.
 
     Over the training and over all :math:`P` weights the noise is :math:`\sqrt{T P} \sigma C` long,

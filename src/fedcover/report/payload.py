@@ -55,7 +55,6 @@ PARTS = {
     "prior": "each client's label mix",
     "tuned": "local training after the shared one",
     "mix": "a mixture of shared, tuned and local models",
-    "corrected": "a small model that corrects the outputs",
 }
 
 

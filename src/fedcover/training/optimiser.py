@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.federation.engine import batches
-from fedcover.federation.field import TrainingField
-from fedcover.federation.first_layer import SparseFirst
-from fedcover.federation.layout import Index
-from fedcover.federation.links import LinkField
-from fedcover.federation.sets import SetField
-from fedcover.federation.stack import Parameters, Stack
+from fedcover.training.first_layer import SparseFirst
+from fedcover.training.layout import Index
+from fedcover.training.links import LinkField
+from fedcover.training.plan import batches
+from fedcover.training.receptive_field import TrainingField
+from fedcover.training.stack import Parameters, Stack
 
 
 class Optimiser:
@@ -33,13 +32,10 @@ class Optimiser:
         batch = plan.batch_size or int(sizes.max())
         self._steps = plan.local_epochs * -(-sizes // batch)
         self._train = np.split(stack.nodes("train"), np.cumsum(sizes)[:-1])
-        self._whole: TrainingField | LinkField | SetField | None = None
+        self._whole: TrainingField | LinkField | None = None
         if plan.task == "links":
             self._whole = LinkField(stack)
             self._steps = np.full(len(sizes), plan.local_epochs)
-        elif plan.task == "sets":
-            self._whole = SetField(stack)
-            self._steps = np.where(sizes > 0, plan.local_epochs, 0)
         elif int(sizes.max()) <= batch:
             self._whole = TrainingField(stack, stack.nodes("train"))
         self._groups = [

@@ -25,7 +25,7 @@ Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × featur
 
 
 @dataclass(frozen=True)
-class Client:
+class PartyGraph:
     """One party's graph, with local node numbers. It never leaves the party."""
 
     x: Features
@@ -35,7 +35,6 @@ class Client:
     valid: NDArray[np.int64]
     generated: int = 0  # nodes at the end that stand for neighbours elsewhere; they have no label
     generated_weight: float = 1.0  # of an edge to one of these
-    offset: NDArray[np.floating] | None = None  # added to the logits, nodes × classes
 
     @property
     def nodes(self) -> int:
@@ -58,7 +57,7 @@ class Client:
 class Federation:
     """The clients of one repetition, and the seed of everything random in it."""
 
-    clients: Sequence[Client]
+    clients: Sequence[PartyGraph]
     seed: int
     first: int = 0  # the first client's number: not 0 where a process holds one of several
 
@@ -78,9 +77,7 @@ class Plan:
     The task ``labels`` minimises the cross-entropy over a client's training nodes and weighs the
     clients by their number. The task ``links`` trains a variational graph auto-encoder
     (:mod:`fedcover.models.vgae`) and weighs all clients alike, as the paper's algorithm does; its
-    ``classes`` are the latent means followed by the log deviations. The task ``sets``
-    (:class:`fedcover.federation.sets.SetsPlan`) adds the size of prediction sets to the
-    cross-entropy; a client without training nodes takes part with weight 0.
+    ``classes`` are the latent means followed by the log deviations.
 
     With ``prior``, every client adds :func:`log_prior` to its logits, in training and after it.
     With ``patience``, a federation ends after so many rounds without a lower validation loss.
@@ -88,7 +85,7 @@ class Plan:
 
     model: str
     classes: int
-    task: Literal["labels", "links", "sets"] = "labels"
+    task: Literal["labels", "links"] = "labels"
     hidden: int = 64
     dropout: float = 0.5
     lr: float = 0.01
@@ -176,7 +173,7 @@ def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list
     return steps
 
 
-def inputs(client: Client, plan: Plan) -> Features:
+def inputs(client: PartyGraph, plan: Plan) -> Features:
     """The client's features as the model sees them; a row of zeros stays one."""
     x = client.x
     if not plan.unit_features:
@@ -188,7 +185,7 @@ def inputs(client: Client, plan: Plan) -> Features:
     return (x * scale[:, None]).astype(np.float32)
 
 
-def log_prior(client: Client, plan: Plan) -> NDArray[np.float64]:
+def log_prior(client: PartyGraph, plan: Plan) -> NDArray[np.float64]:
     r"""What is added to a client's logits for its label mix, one number a label.
 
     It is :math:`\tau \log \pi_k` with the client's own training labels

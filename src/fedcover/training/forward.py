@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedcover.federation.averaging import Averaging
-from fedcover.federation.engine import Client, Federation, Plan
-from fedcover.federation.field import Field
-from fedcover.federation.stack import Stack
 from fedcover.models import Weights
+from fedcover.training.averaging import Averaging
+from fedcover.training.plan import Federation, PartyGraph, Plan
+from fedcover.training.receptive_field import Field
+from fedcover.training.stack import Stack
 
 
 @torch.no_grad()
 def forward(
-    clients: Sequence[Client], weights: Sequence[Weights], plan: Plan
+    clients: Sequence[PartyGraph], weights: Sequence[Weights], plan: Plan
 ) -> list[NDArray[np.float32]]:
     """The logits of every client's nodes under its own weights, as training computes them."""
     stack = Stack([Federation([client], 0, first=k) for k, client in enumerate(clients)], plan)

@@ -16,9 +16,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedcover.federation.engine import Client
-from fedcover.federation.layout import Index, Layout, distinct
-from fedcover.federation.sparse import Bag, TwoWay
+from fedcover.training.layout import Index, Layout, distinct
+from fedcover.training.plan import PartyGraph
+from fedcover.training.sparse import Bag, TwoWay
 
 
 class Hidden(Protocol):
@@ -41,7 +41,7 @@ class SparseFirst:
 
     def __init__(
         self,
-        clients: Sequence[Client],
+        clients: Sequence[PartyGraph],
         starts: Index,
         propagation: list[sp.csr_array],
         dtype: torch.dtype,
@@ -114,7 +114,7 @@ class DenseFirst:
 
     def __init__(
         self,
-        clients: Sequence[Client],
+        clients: Sequence[PartyGraph],
         starts: Index,
         propagation: list[sp.csr_array],
         dtype: torch.dtype,

@@ -9,10 +9,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedcover.federation.dropout import Dropout
-from fedcover.federation.layout import Index, Layout, distinct
-from fedcover.federation.sparse import TwoWay
-from fedcover.federation.stack import Parameters, Stack
+from fedcover.training.dropout import Dropout
+from fedcover.training.layout import Index, Layout, distinct
+from fedcover.training.sparse import TwoWay
+from fedcover.training.stack import Parameters, Stack
 
 
 class Field:
@@ -42,10 +42,10 @@ class Field:
         shape = (self._layout.rows * stack.operators, self._hidden.rows)
         matrix = sp.csr_array((value, (np.concatenate(row), column)), shape=shape)
         self._p = TwoWay(matrix, stack.plan.dtype, self.gradient)
-        self._offset: Tensor | None = None
-        if (offset := stack.offset(nodes)) is not None:
-            self._offset = offset.new_zeros(self._layout.rows, self._classes)
-            self._offset[self._places] = offset
+        self._prior: Tensor | None = None
+        if (prior := stack.prior(nodes)) is not None:
+            self._prior = prior.new_zeros(self._layout.rows, self._classes)
+            self._prior[self._places] = prior
 
     def logits(self, p: Parameters) -> Tensor:
         """Nodes × classes, without dropout."""
@@ -59,8 +59,8 @@ class Field:
         for block in self._layout.blocks:
             bias, weights = p.second_bias[block.clients], p.second[block.clients]
             torch.baddbmm(bias.unsqueeze(1), block.batch(mixed), weights, out=block.batch(logits))
-        if self._offset is not None:
-            logits += self._offset
+        if self._prior is not None:
+            logits += self._prior
         return mixed, logits
 
 

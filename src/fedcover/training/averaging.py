@@ -13,10 +13,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedcover.federation.first_layer import SparseFirst
-from fedcover.federation.sparse import Bag
-from fedcover.federation.stack import Parameters, Stack
 from fedcover.models import Weights
+from fedcover.training.first_layer import SparseFirst
+from fedcover.training.sparse import Bag
+from fedcover.training.stack import Parameters, Stack
 
 
 class Averaging:

@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.federation.field import GradientField
-from fedcover.federation.stack import Parameters, Stack
 from fedcover.models import vgae
+from fedcover.training.receptive_field import GradientField
+from fedcover.training.stack import Parameters, Stack
 
 
 class LinkField(GradientField):

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.federation.engine import Client, Federation, Plan, inputs, log_prior
-from fedcover.federation.first_layer import DenseFirst, SparseFirst
-from fedcover.federation.layout import Index
 from fedcover.models.gnn import operators, propagation
+from fedcover.training.first_layer import DenseFirst, SparseFirst
+from fedcover.training.layout import Index
+from fedcover.training.plan import Federation, Plan, inputs, log_prior
 
 # Shares of non-zero features from which the dense first layer is faster (benchmarks/speed.py);
 # mini-batches cut a new field each step, which is cheap for dense rows.
@@ -75,23 +74,15 @@ class Stack:
         layer = SparseFirst if stored < dense_from * nodes * self.features else DenseFirst
         self.first = layer(self.clients, self.starts, self.propagation, plan.dtype)
 
-    def offset(self, nodes: Index) -> Tensor | None:
+    def prior(self, nodes: Index) -> Tensor | None:
         """What is added to the logits of these nodes; None: nothing."""
         plan = self.plan
-        own = any(client.offset is not None for client in self.clients)
-        if plan.task == "links" or (plan.prior is None and not own):
+        if plan.task == "links" or plan.prior is None:
             return None
         priors = np.stack([log_prior(client, plan) for client in self.clients])
-        rows = priors[self.client_of_node[nodes]]
-        if own:
-            rows += np.concatenate([_offset(c, plan.classes) for c in self.clients])[nodes]
-        return torch.from_numpy(rows).to(plan.dtype)
+        return torch.from_numpy(priors[self.client_of_node[nodes]]).to(plan.dtype)
 
     def nodes(self, role: str) -> Index:
         """The numbers of all ``train`` or ``valid`` nodes, in ascending order."""
         local = [np.sort(getattr(c, role)) for c in self.clients]
         return np.concatenate([n + s for n, s in zip(local, self.starts, strict=False)])
-
-
-def _offset(client: Client, classes: int) -> NDArray[np.floating]:
-    return np.zeros((client.nodes, classes)) if client.offset is None else client.offset
