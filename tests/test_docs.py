@@ -24,9 +24,9 @@ import pytest
 import fedcover.conformal
 from fedcover.cli import main
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
-from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, THRESHOLDS
 from fedcover.experiment.methods import METHODS
 from fedcover.experiment.recipes import PARTS
+from fedcover.tables import GROUPS, LEDGER, RESULTS, THRESHOLDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

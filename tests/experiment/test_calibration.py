@@ -8,9 +8,9 @@ import pytest
 
 from fedcover import Config, UsageError, run
 from fedcover.experiment.config import CALIBRATIONS
-from fedcover.experiment.frames import KEY
 from fedcover.parties.job import Job
 from fedcover.report.page import write_run_page
+from fedcover.tables import KEY
 
 CONDITIONAL = CALIBRATIONS[1:]
 SETTINGS = {

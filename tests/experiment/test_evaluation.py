@@ -12,9 +12,9 @@ import fedcover
 from fedcover import Config, UsageError, conformal
 from fedcover.experiment.evaluation import Judge
 from fedcover.experiment.methods import Repetition
-from fedcover.experiment.summary import summarise
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs import Role, partition, split
+from fedcover.report.summary import summarise
 
 ALPHA = 0.2
 

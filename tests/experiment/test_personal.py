@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 from fedcover import conformal, run
-from fedcover.experiment.frames import KEY
 from fedcover.experiment.recipes import recipe_of
 from fedcover.experiment.run import prepare
 from fedcover.experiment.training import Trainer
@@ -19,6 +18,7 @@ from fedcover.neighbors.fedsage import mend
 from fedcover.neighbors.neighgen import NeighGenSettings
 from fedcover.neighbors.settings import GenSettings
 from fedcover.personal import PersonalSettings
+from fedcover.tables import KEY
 
 # All pairs are linked: between two that are nearly equal, an engine's rounding would choose.
 GEN = GenSettings(

@@ -145,8 +145,9 @@ def run(
     from fedcover import display
     from fedcover.experiment import run as run_experiment
     from fedcover.experiment.configfile import configured, to_toml
-    from fedcover.experiment.store import check_target, holds_run
+    from fedcover.experiment.store import check_target
     from fedcover.graphs import load
+    from fedcover.tables import holds_run
 
     config = configured(
         config_file,

@@ -15,7 +15,7 @@ from fedcover.conformal import RULES
 from fedcover.experiment.config import Config
 from fedcover.experiment.recipes import recipe_of
 from fedcover.experiment.run import Run
-from fedcover.experiment.summary import STANDARD_ERRORS, closed_share, summarise
+from fedcover.report.summary import STANDARD_ERRORS, closed_share, summarise
 
 UNBOUNDED = 100_000  # characters: wider than any table
 

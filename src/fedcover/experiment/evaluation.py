@@ -50,12 +50,6 @@ class Evaluation:
     announced: list[NDArray[np.float32]] = field(default_factory=list)  # what a client is told
 
 
-def base_score(name: str) -> conformal.Score:
-    """The score of single nodes that a score is, or is built on."""
-    graph = conformal.GRAPH_SCORES.get(name)
-    return conformal.SCORES[graph.base if graph else name]
-
-
 class Judge:
     """What all methods of one repetition are judged by: the same u, nodes and re-splits."""
 
@@ -121,7 +115,7 @@ class Judge:
                 "far from probabilities; are the features scaled?"
             )
         probs = conformal.softmax(logits, outcome.temperature)
-        if any(base_score(name).tuned for name in self.config.scores):
+        if any(conformal.base_score(name).tuned for name in self.config.scores):
             outcome.raps = self.engine.ask(
                 conformal.raps_server(),
                 conformal.raps_client,

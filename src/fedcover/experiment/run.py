@@ -22,16 +22,7 @@ from fedcover.errors import UsageError
 from fedcover.experiment.config import Config
 from fedcover.experiment.evaluation import Evaluation, Judge
 from fedcover.experiment.features import on_one_scale
-from fedcover.experiment.frames import (
-    GROUPS,
-    KEY,
-    LEDGER,
-    RESULTS,
-    SCORES,
-    THRESHOLDS,
-    frame,
-    ledger_frame,
-)
+from fedcover.experiment.frames import ledger_frame
 from fedcover.experiment.keeping import Keeper, kept
 from fedcover.experiment.methods import Progress, Repetition
 from fedcover.experiment.recipes import Recipe, recipe_of
@@ -49,6 +40,7 @@ from fedcover.predictor import Predictor, save_predictor
 from fedcover.predictor.files import FOLDER
 from fedcover.privacy import Spending
 from fedcover.privacy.dp_vae import check_size
+from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SCORES, THRESHOLDS, frame
 
 UNSCALED = 100.0
 """A feature beyond this is not on the scale that weights are drawn for."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 from torch_geometric.data import Data
 
-from fedcover.experiment.frames import KEY, RESULTS
 from fedcover.experiment.run import Run, run
 from fedcover.graphs import load
 from fedcover.paper.version import code_version
+from fedcover.tables import KEY, RESULTS
 
 if TYPE_CHECKING:
     from fedcover.paper.grid import Cell

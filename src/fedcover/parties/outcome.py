@@ -12,7 +12,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedcover import __version__
-from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, SETS, frame
 from fedcover.experiment.recipes import recipe_of
 from fedcover.experiment.run import hardware, versions
 from fedcover.experiment.store import write_run
@@ -22,6 +21,7 @@ from fedcover.parties.conduct import TALLIED, MethodOutcome, Roster
 from fedcover.parties.job import Job
 from fedcover.parties.record import Record, sentences
 from fedcover.report.page import write_run_page
+from fedcover.tables import GROUPS, LEDGER, RESULTS, SETS, frame
 
 Outcomes = Mapping[str, MethodOutcome]
 

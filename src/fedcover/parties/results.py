@@ -11,12 +11,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedcover import conformal
-from fedcover.experiment.frames import KEY
 from fedcover.files import write_whole
 from fedcover.graphs.labels import spelt_sets
 from fedcover.graphs.splits import Role
 from fedcover.parties.job import Job
 from fedcover.parties.site import Site
+from fedcover.tables import KEY
 
 
 def tally(sets: NDArray[np.bool_], labels: NDArray[np.int64]) -> NDArray[np.int64]:
