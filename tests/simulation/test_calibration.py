@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 from fedcover import Config, UsageError, run
-from fedcover.config.names import CALIBRATIONS
 from fedcover.parties.job import Job
 from fedcover.report.page import write_run_page
-from fedcover.simulation.frames import KEY
+from fedcover.tables import KEY
 
 CONDITIONAL = CALIBRATIONS[1:]
 SETTINGS = {

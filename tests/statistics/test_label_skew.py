@@ -16,7 +16,7 @@ import pytest
 from fedcover import Config, run
 from fedcover.conformal import coverage_band
 from fedcover.graphs.assemble import assemble
-from fedcover.simulation.summary import STANDARD_ERRORS, summarise
+from fedcover.report.summary import STANDARD_ERRORS, summarise
 
 LABELS = CLIENTS = 6
 LARGE, SMALL = 400, 150  # nodes of a client, a fifth of which train

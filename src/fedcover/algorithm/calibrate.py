@@ -90,7 +90,7 @@ def calibrate(
     """Calibrate a method whose models the parties have; they make their sets."""
     found = Calibrated(parties=census.parties)
     found.temperature = yield from temperature(f"{method}/temperature", config, classes)
-    if any(base_score(name).tuned for name in config.scores):
+    if any(conformal.base_score(name).tuned for name in config.scores):
         nothing = np.empty((0, classes)), np.empty(0, np.int64), np.empty(0)
         constants = yield from added_up(
             f"{method}/raps",
@@ -108,12 +108,6 @@ def calibrate(
     yield from _thresholds(method, config, census, groups, found)
     yield from _sets(method, config, classes, census, found)
     return found
-
-
-def base_score(name: str) -> conformal.Score:
-    """The score of single nodes that a score is, or is built on."""
-    graph = conformal.GRAPH_SCORES.get(name)
-    return conformal.SCORES[graph.base if graph else name]
 
 
 def temperature(part: str, config: Config, classes: int) -> Conversation[float]:

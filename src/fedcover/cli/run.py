@@ -65,7 +65,8 @@ def run(
     from fedcover.config import configured, to_toml
     from fedcover.graphs import load
     from fedcover.simulation import run as run_experiment
-    from fedcover.simulation.store import check_target, holds_run
+    from fedcover.simulation.store import check_target
+    from fedcover.tables import holds_run
 
     config = configured(config_file, preset, **given(context))
     if print_config:

@@ -38,16 +38,7 @@ from fedcover.predictor.files import FOLDER
 from fedcover.privacy import Spending, spending
 from fedcover.simulation.drawing import Shown, shown
 from fedcover.simulation.evaluation import Evaluation, Judge
-from fedcover.simulation.frames import (
-    GROUPS,
-    KEY,
-    LEDGER,
-    RESULTS,
-    SCORES,
-    THRESHOLDS,
-    frame,
-    ledger_frame,
-)
+from fedcover.simulation.frames import ledger_frame
 from fedcover.simulation.predictors import Maker, kept
 from fedcover.simulation.repetition import (
     Federation,
@@ -58,6 +49,7 @@ from fedcover.simulation.repetition import (
     settled,
 )
 from fedcover.simulation.store import write_run
+from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SCORES, THRESHOLDS, frame
 
 UNSCALED = 100.0
 """A feature beyond this is not on the scale that weights are drawn for."""

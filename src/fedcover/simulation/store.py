@@ -14,10 +14,8 @@ import numpy as np
 import polars as pl
 
 from fedcover.errors import DataError, UsageError
+from fedcover.tables import DRAWING, MARK, PAGE, holds_run
 
-MARK = "run.json"
-PAGE = "report.html"
-DRAWING = ("nodes", "edges", "scores")  # tables of the first seed, for the page
 FILES = (
     "results.csv",
     "groups.csv",
@@ -30,15 +28,6 @@ FILES = (
     PAGE,
 )
 FOLDERS = ("model",)
-
-
-def holds_run(folder: Path) -> bool:
-    """Whether an earlier run is there: its ``run.json`` says that fedcover wrote it."""
-    try:
-        info = json.loads((folder / MARK).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(info, dict) and "fedcover" in info
 
 
 def check_target(folder: Path) -> None:
