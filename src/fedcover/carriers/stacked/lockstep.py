@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class Repetition:
     ledger: Ledger = field(default_factory=Ledger)
     seconds: dict[str, float] = field(default_factory=dict)  # of training, by part
 
-    @property
+    @cached_property
     def census(self) -> Census:
         """How many nodes each party has."""
         return Census({party.number: party.data.counts for party in self.parties})

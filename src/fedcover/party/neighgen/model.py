@@ -100,8 +100,3 @@ def _uniform(rngs: Sequence[np.random.Generator], shape: tuple[int, ...], limit:
 def degree_loss(predicted: Tensor, true: Tensor) -> Tensor:
     """Smooth L1 for each node (its paper's equation for dGen)."""
     return functional.smooth_l1_loss(predicted, true, reduction="none")
-
-
-def feature_loss(generated: Tensor, nearest: Tensor) -> Tensor:
-    """Squared distance of each generated vector to the real one that it was matched with."""
-    return (generated - nearest).square().sum(dim=-1)

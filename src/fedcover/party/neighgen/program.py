@@ -29,7 +29,6 @@ from fedcover.party.neighgen.model import (
     Degrees,
     Generator,
     degree_loss,
-    feature_loss,
     initial_degrees,
     initial_generator,
 )
@@ -223,10 +222,13 @@ class NeighGens:
             degree = degree_loss(degrees.predict(z, self._party), self._degree) * self._share
             latent = z[rows].view(parties, *shape)
             generated = generator.generate(latent + torch.from_numpy(noise))
-            nearest = self._matching.nearest(generated.detach(), nodes)
-            feature = feature_loss(generated, nearest).mean(dim=1) * self._has_pairs
-            loss = settings.degree_weight * degree.sum() + settings.feature_weight * feature.sum()
-        of_z, *of_heads = torch.autograd.grad(loss, [z, *heads])
+            degree_part = settings.degree_weight * degree.sum()
+        # The features' loss, a mean over the rows, has the gradient 2(x̃ − nearest) / rows.
+        error = generated.detach() - self._matching.nearest(generated.detach(), nodes)
+        error *= 2 * settings.feature_weight / settings.batch * self._has_pairs[:, None, None]
+        of_z, *of_heads = torch.autograd.grad(
+            [degree_part, generated], [z, *heads], [torch.ones(()), error]
+        )
         return [*self._field.gradients_of(self._encoder, done, of_z), *of_heads]
 
 
