@@ -37,7 +37,7 @@ class Generator(NamedTuple):
 
     def arrays(self, count: int) -> dict[str, NDArray[Any]]:
         """The first ``count`` parties' tensors by name, as they are now."""
-        return {name: np.array(tensor[:count]) for name, tensor in self._asdict().items()}
+        return {name: tensor[:count].numpy().copy() for name, tensor in self._asdict().items()}
 
     def generate(self, inputs: Tensor) -> Tensor:
         """Feature vectors (parties, rows, features) from noisy embeddings (parties, rows, latent).

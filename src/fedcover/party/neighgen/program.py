@@ -162,8 +162,10 @@ class NeighGens:
         adam = self._adam.state_dict()["state"]
         return {
             "epochs": np.array(self._epochs),
-            **{f"tensor.{i}": np.array(tensor) for i, tensor in enumerate(self._tensors)},
-            **{f"adam.{i}.{k}": np.array(v) for i, own in adam.items() for k, v in own.items()},
+            **{f"tensor.{i}": tensor.numpy().copy() for i, tensor in enumerate(self._tensors)},
+            **{
+                f"adam.{i}.{k}": v.numpy().copy() for i, own in adam.items() for k, v in own.items()
+            },
             **{f"group.{i}": group for i, group in enumerate(self._groups)},
         }
 
