@@ -116,7 +116,7 @@ def decode(weights: VaeWeights, z: Tensor) -> Tensor:
 
 
 class VAE(nn.Module):
-    """The same model as layers: what Opacus trains, and the oracle of the gradient written by hand."""
+    """The same model as layers: what Opacus trains, and an oracle for tests."""
 
     def __init__(self, weights: VaeWeights) -> None:
         super().__init__()

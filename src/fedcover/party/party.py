@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from fedcover.party.statistics import columns, groups, statistics
 from fedcover.plans import plan_of
 from fedcover.training.plan import PartyGraph, Plan
 from fedcover.training.program import Program
+
+if TYPE_CHECKING:
+    from fedcover.training.reference import Reference
 
 SCALING = "data/scaling"
 GROUPS = "data/groups"
@@ -47,7 +50,7 @@ class Party:
         self._logits: dict[str, NDArray[np.float32]] = {}
         self.made: dict[Any, Any] = {}  # what its answers have worked out and need again
         self.training: dict[str, LocalTraining] = {}  # under way
-        self.engine: type[Program] = Program  # how it trains
+        self.engine: type[Program | Reference] = Program  # how it trains
 
     @property
     def number(self) -> int:
