@@ -20,13 +20,14 @@ from fedcover.training.weights import weights_of
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
+    from fedcover.training.reference import Reference
 
 
 @dataclass
 class LocalTraining:
     """One model under way at one party."""
 
-    program: Program
+    program: Program | Reference
     states: list[Weights] = field(default_factory=list)  # behind the last losses
     best: Weights | None = None  # of the party's own models
 
@@ -92,6 +93,6 @@ def _keep(training: LocalTraining, place: int) -> None:
         training.best = training.states[place]
 
 
-def _loss(program: Program) -> dict[str, Integers]:
+def _loss(program: Program | Reference) -> dict[str, Integers]:
     total, count = program.losses()
     return {"loss": total, "count": count.astype(np.int64)}

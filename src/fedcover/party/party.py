@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from fedcover.party.together import SUMS, TOGETHER
 from fedcover.plans import LINKER, plan_of
 from fedcover.training.plan import PartyGraph, Plan
 from fedcover.training.program import Program
+
+if TYPE_CHECKING:
+    from fedcover.training.reference import Reference
 
 SCALING = "data/scaling"
 GROUPS = "data/groups"
@@ -50,7 +53,7 @@ class Party:
         self._logits: dict[str, NDArray[np.float32]] = {}
         self.made: dict[Any, Any] = {}  # what its answers have worked out and need again
         self.training: dict[str, LocalTraining] = {}  # under way
-        self.engine: type[Program] = Program  # how it trains
+        self.engine: type[Program | Reference] = Program  # how it trains
 
     def speaking_for(self, roles: NDArray[np.int8], number: int) -> Party:
         """One that knows what this one knows, asked about some of its nodes alone: of an owner of

@@ -22,7 +22,6 @@ from fedcover import __version__
 from fedcover.algorithm.requests import Conversation, Result
 from fedcover.algorithm.session import Outcome
 from fedcover.carriers.stacked import Stacked
-from fedcover.carriers.stacked.lockstep import Progress
 from fedcover.config import Config, recipe_of
 from fedcover.errors import UsageError
 from fedcover.graphs.assemble import feature_matrix
@@ -31,8 +30,9 @@ from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.splits import Role
 from fedcover.graphs.statistics import describe
 from fedcover.ledger import totals
-from fedcover.models.private_vae import check_size, noise_note
+from fedcover.models.private_vae import check_size
 from fedcover.party.calibration import mixture_weights
+from fedcover.party.together import Progress
 from fedcover.predictor import Predictor, save_predictor
 from fedcover.predictor.files import FOLDER
 from fedcover.privacy import Spending, spending
@@ -141,8 +141,6 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
         ):
             report(f"calibrate {name}", done, config.seeds)
             evaluation = judge.evaluate(own, outcome)
-            if recipe.base == "gen" and spent is not None and (said := _noise(own, config)):
-                outcome.notes.append(f"gen: {said}")
             book.enter(own, outcome, evaluation)
             if done == 0 and kept(recipe):
                 card = _card(graph, judge, evaluation, spent if recipe.base == "gen" else None)
@@ -298,15 +296,6 @@ def _afforded(repetitions: Sequence[Repetition], config: Config) -> Spending | N
         for party in repetition.data:
             check_size(len(party.nodes(Role.TRAIN)), party.number, privacy)
     return spent
-
-
-def _noise(federation: Federation, config: Config) -> str | None:
-    """What there is to say about privacy's noise."""
-    assert config.privacy is not None
-    if not config.privacy.active:
-        return None
-    graphs = [party.graph for party in federation.parties]
-    return noise_note(graphs, config.gen.vae, config.privacy)
 
 
 class _Book:

@@ -17,13 +17,13 @@ import numpy as np
 import polars as pl
 from torch_geometric.data import Data
 
-from fedcover.carriers.stacked.lockstep import Progress
 from fedcover.config import Config, recipe_of, to_toml
 from fedcover.errors import DataError, UsageError
 from fedcover.files import write_whole
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.splits import Role
 from fedcover.party import calibration
+from fedcover.party.together import Progress
 from fedcover.simulation.repetition import Federation, Repetition, settled
 from fedcover.simulation.run import Simulation
 from fedcover.tuning.criterion import (
