@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import fedcover
-from fedcover.simulation.repetition import prepare
 from fedcover.graphs.sites import site_folders, write_sites
 from fedcover.parties.drive import Driver
 from fedcover.parties.fedavg import NAMES
@@ -21,6 +20,7 @@ from fedcover.parties.loopback import Loopback
 from fedcover.parties.member import Member
 from fedcover.parties.messages import Order, Reply
 from fedcover.parties.robust import AVERAGES
+from fedcover.simulation.repetition import prepare
 
 SITES, POISONED, ROUNDS, ALPHA = 10, 3, 60, 0.1
 FACTOR = 5
