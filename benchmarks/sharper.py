@@ -22,6 +22,7 @@ from pathlib import Path
 import polars as pl
 
 import fedcover
+from fedcover.config import BEST
 from fedcover.paper.published import main_sizes
 from fedcover.paper.views.change import paired
 from fedcover.report.summary import summarise

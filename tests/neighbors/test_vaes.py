@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from fedcover.federation import Client
+from fedcover.neighbors import vaes
 
 from fedcover.config import VaeSettings
 from fedcover.errors import UsageError
@@ -17,7 +18,6 @@ from fedcover.models.vaes import (
     training_features,
     unit_of,
 )
-from fedcover.neighbors import vaes
 
 SETTINGS = VaeSettings(hidden=9, latent=4, epochs=12, lr=0.02)
 
