@@ -53,7 +53,7 @@ def _first(request: Train) -> bool:
 
 
 def total_of(plan: Plan, census: Census) -> int:
-    """What a party's share is measured by: all training nodes, or the parties if all count alike."""
+    """What a share is measured by: all training nodes, or the parties if all count alike."""
     return len(census.parties) if plan.task == "links" else sum(census.of("train").values())
 
 
