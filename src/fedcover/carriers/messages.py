@@ -42,14 +42,9 @@ def query_of(request: Ask | Train, party: int, census: Census) -> Message:
     if not request.plan.average:
         keep = -1 if request.keep is None else request.keep
         sent |= {"keep": np.array(keep), "rounds": np.array(request.rounds)}
-    if request.model is not None and (request.plan.average or _first(request)):
+    if request.model is not None and request.plan.average:  # a party knows its own model's start
         sent |= arrays_of(request.model.weights)
     return sent
-
-
-def _first(request: Train) -> bool:
-    """Whether a party's own model starts with this request."""
-    return not request.fit
 
 
 def total_of(plan: Plan, census: Census) -> int:

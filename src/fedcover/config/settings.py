@@ -261,7 +261,7 @@ class Config(Settings):
         Rule(lambda _: True, "be a word", tuple(METHODS)),
         spelt=lambda name: str(recipe_of(name)),
     )
-    seeds: int = _federation(5, "Repetitions.", at_least(1), simulated=True)
+    seeds: int = _federation(5, "Repetitions.", at_least(1))
     first_seed: int = _federation(0, "Seed of the first repetition.", at_least(0))
     scores: tuple[str, ...] = _sets(
         ("lac",),
@@ -427,6 +427,17 @@ class NetworkSettings(Settings):
     least: int = setting(2, "How many must answer a round.", at_least(1))
     timeout: float = setting(120.0, "Seconds that a round waits.", POSITIVE)
     join: float = setting(300.0, "Seconds that the job waits for its sites.", POSITIVE)
+    stride: int = setting(
+        10, "Rounds of a site's own training that one message asks for.", at_least(1)
+    )
+    missing: str = setting(
+        "refuse",
+        "Empty values: refuse, or impute the mean of all training nodes.",
+        one_of(names.MISSING),
+    )
+    group: str | None = setting(
+        None, "The column that says which group a node is of, for calibrate group."
+    )
     average: str = setting(
         "mean",
         "How the sites' weights become one model's: mean, trimmed or median.",

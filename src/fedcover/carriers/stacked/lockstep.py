@@ -192,7 +192,7 @@ class Lockstep:
                 program.fit(request.round)
                 program.average()
         else:
-            keep = [place[n] for n, one in batch.items() if one.keep is not None]
+            keep = [place[n] for n, one in batch.items() if one.keep == request.round]
             if keep:
                 program.keep(keep)
             if request.fit:
@@ -236,7 +236,7 @@ class Lockstep:
             logits = program.logits(shared)
             models = [[weights] * len(own) for weights, own in zip(shared, logits, strict=True)]
         else:
-            keep = [place[n] for n, one in batch.items() if one.keep is not None]
+            keep = [place[n] for n, one in batch.items() if one.keep == training.fitted[n]]
             if keep:
                 program.keep(keep)
             logits, models = program.logits(), program.own_weights()
@@ -265,7 +265,6 @@ class Lockstep:
             place = (part, verb, party.number)
             if started:
                 ledger.record(*place, 0, "down", words)
-                ledger.record(*place, 0, "down", down)
                 ledger.record(*place, 0, "up", loss)
             ledger.record(*place, 0, "down", words, rounds=asked - started)
             if average and asked > 1:

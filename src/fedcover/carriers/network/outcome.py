@@ -18,10 +18,10 @@ from fedcover.experiment.methods import METHODS
 from fedcover.experiment.run import hardware, versions
 from fedcover.experiment.store import write_run
 from fedcover.graphs.schema import Schema
-from fedcover.parties import journal
-from fedcover.parties.conduct import TALLIED, MethodOutcome, Roster
-from fedcover.parties.job import Job
-from fedcover.parties.record import Record, sentences
+from fedcover.carriers.network import journal
+from fedcover.carriers.network.conduct import TALLIED, MethodOutcome, Roster
+from fedcover.carriers.network.job import Job
+from fedcover.carriers.network.record import Record, sentences
 from fedcover.report.page import write_run_page
 
 Outcomes = Mapping[str, MethodOutcome]

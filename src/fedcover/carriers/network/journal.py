@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedcover.carriers.network.messages import Place
 from fedcover.conformal.protocol import Direction, Message
 from fedcover.errors import DataError
+from fedcover.ledger import Ledger
 
 FILE = "ledger.jsonl"
 LONGEST = 1 << 16  # bytes of a line
-FIELDS = ("time", "job", "site", "direction", "phase", "round", "name", "type", "shape", "bytes")
+KEY = ("job", "site", "seed", "part", "direction", "array", "type")
+FIELDS = ("time", *KEY[:4], "verb", "round", *KEY[4:], "shape", "bytes")
 
 
 class Journal:
@@ -29,33 +34,17 @@ class Journal:
         self.entries: list[dict[str, Any]] = []
 
     def record(
-        self,
-        job: str,
-        site: str,
-        direction: Direction,
-        place: tuple[str, str, int],
-        message: Message,
+        self, job: str, site: str, direction: Direction, messages: Sequence[tuple[Place, Message]]
     ) -> None:
-        """Write down every array of a message; a message without arrays is a line, too."""
-        phase, verb, round_ = place
-        head = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "job": job,
-            "site": site,
-            "direction": direction,
-            "phase": phase or verb,
-            "round": round_,
-        }
-        rows = [
-            {
-                **head,
-                "name": name,
-                "type": str(array.dtype),
-                "shape": list(array.shape),
-                "bytes": array.nbytes,
-            }
-            for name, array in message.items()
-        ] or [{**head, "name": "", "type": "", "shape": [], "bytes": 0}]
+        """Write down every array of the messages; one without arrays is a line, too."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        head = {"time": now, "job": job, "site": site, "direction": direction}
+        rows = []
+        for place, message in messages:
+            for name, array in message.items() or [("", np.empty(0, np.void))]:
+                kind = str(array.dtype) if name else ""
+                own = {"array": name, "type": kind, "shape": list(array.shape) if name else []}
+                rows.append({**head, **place._asdict(), **own, "bytes": array.nbytes})
         if self._path is None:
             self.entries += rows
             return
@@ -101,16 +90,31 @@ def read(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def totals(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """By job, site, phase, direction and array: messages, bytes, and the last shape."""
-    sums: dict[tuple[str, ...], dict[str, Any]] = {}
+    """By job, site, part, direction and array: messages, bytes, and the last shape."""
+    sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        key = tuple(row[k] for k in ("job", "site", "phase", "direction", "name", "type"))
-        entry = sums.setdefault(
-            key,
-            dict(zip(("job", "site", "phase", "direction", "name", "type"), key, strict=True))
-            | {"messages": 0, "bytes": 0},
-        )
+        key = tuple(row[name] for name in KEY)
+        named = dict(zip(KEY, key, strict=True))
+        entry = sums.setdefault(key, named | {"messages": 0, "bytes": 0})
         entry["messages"] += 1
         entry["bytes"] += row["bytes"]
         entry["shape"] = row["shape"]
     return list(sums.values())
+
+
+def ledgers(
+    rows: Iterable[Mapping[str, Any]], sites: Sequence[str], seeds: Sequence[int]
+) -> dict[int, Ledger]:
+    """The account of every repetition, as a simulation writes it, from a coordinator's lines.
+
+    What concerns all repetitions is in the first one's.
+    """
+    found = {seed: Ledger() for seed in seeds}
+    numbers = {name: number for number, name in enumerate(sites)}
+    for row in rows:
+        if row["array"] and row["site"] in numbers:
+            seed = seeds[0] if row["seed"] is None else row["seed"]
+            array = np.broadcast_to(np.zeros((), np.dtype(row["type"])), row["shape"])
+            place = (row["part"], row["verb"], numbers[row["site"]], row["round"])
+            found[seed].record(*place, row["direction"], {row["array"]: array})
+    return found

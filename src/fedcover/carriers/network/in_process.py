@@ -1,14 +1,14 @@
-"""All sites in this process: the same conversation without a network, for tests and for trying."""
+"""All sites in this process: the same messages without a network, for tests and for trying."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fedcover.parties.member import Member
-from fedcover.parties.messages import Order, Reply
+from fedcover.carriers.network.member import Member
+from fedcover.carriers.network.messages import Order, Reply
 
 
-class Loopback:
+class InProcess:
     """Members that are asked one after another."""
 
     transfer = 0.0

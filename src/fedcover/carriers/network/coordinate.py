@@ -9,14 +9,14 @@ from logging import getLogger
 from pathlib import Path
 
 from fedcover.errors import DataError, FedcoverError
-from fedcover.experiment.store import check_target
+from fedcover.run.store import check_target
 from fedcover.files import write_whole
 from fedcover.graphs.schema import Schema
-from fedcover.parties.checkpoint import Checkpoint
-from fedcover.parties.drive import Driver, OnRound, Transport
-from fedcover.parties.job import Job
-from fedcover.parties.journal import FILE, Journal
-from fedcover.parties.outcome import write_outcome
+from fedcover.carriers.network.checkpoint import Checkpoint
+from fedcover.carriers.network.coordinator import Coordinator, OnRound, Transport
+from fedcover.carriers.network.job import Job
+from fedcover.carriers.network.journal import FILE, Journal
+from fedcover.carriers.network.outcome import write_outcome
 
 FAILURE = "failed.txt"
 """Why a job has ended without a run folder, for whoever waits for it."""
@@ -50,7 +50,7 @@ def coordinate(
     job, schema, out = assignment.job, assignment.schema, assignment.out
     check_target(out)
     ledger = assignment.beside / FILE
-    driver = Driver(
+    coordinator = Coordinator(
         job,
         schema,
         transport,
@@ -61,8 +61,8 @@ def coordinate(
     failure = assignment.beside / FAILURE
     failure.unlink(missing_ok=True)
     try:
-        outcomes = driver.run()
-        write_outcome(out, job, schema, driver.roster, outcomes, driver.record, ledger)
+        outcomes = coordinator.run()
+        write_outcome(out, coordinator, schema, outcomes, ledger)
     except (FedcoverError, OSError) as error:
         said = error if isinstance(error, FedcoverError) else _explained(error, assignment.beside)
         _leave(failure, str(said))

@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from fedcover.carriers.network.messages import Reply
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -27,6 +29,18 @@ class Record:
     answered: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)  # by phase and round
     refused: list[Refusal] = field(default_factory=list)
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)  # by phase and cause
+
+    def spend(self, phase: str, whole: float, transfer: float, slowest: Reply) -> None:
+        """Add a round's seconds: what its slowest site did, what travelling took, and the rest."""
+        causes = {
+            "start-up": slowest.preparing,
+            "training": slowest.seconds - slowest.preparing,
+            "transfer": transfer,
+        }
+        causes["waiting"] = max(whole - sum(causes.values()), 0.0)
+        sums = self.seconds.setdefault(phase, {})
+        for cause, seconds in causes.items():
+            sums[cause] = sums.get(cause, 0.0) + seconds
 
     def to_json(self) -> str:
         """For a checkpoint."""

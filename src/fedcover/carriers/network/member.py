@@ -10,12 +10,11 @@ from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 
-from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError, FedcoverError, UsageError
-from fedcover.parties.checkpoint import Checkpoint
-from fedcover.parties.journal import FILE, Journal
-from fedcover.parties.messages import Order, Reply, text
-from fedcover.parties.part import Part
+from fedcover.carriers.network.checkpoint import Checkpoint
+from fedcover.carriers.network.journal import FILE, Journal
+from fedcover.carriers.network.messages import Order, Reply
+from fedcover.carriers.network.site_job import SiteJob
 
 _log = getLogger(__name__)
 
@@ -43,22 +42,22 @@ class Member:
         self.name = name or data.resolve().name
         self._data, self._work = data, work or data
         self._journal = Journal(self._work / FILE)
-        self._part: Part | None = None
+        self._under_way: SiteJob | None = None
 
     def answer(self, order: Order) -> Reply:
         """Do what is asked, and say so; what cannot be done is said in a sentence."""
         began = time.perf_counter()
-        if self._part is not None:
-            self._part.preparing = 0.0
+        if self._under_way is not None:
+            self._under_way.preparing = 0.0
         reply = self._reply(order)
-        preparing = self._part.preparing if self._part is not None else 0.0
+        preparing = self._under_way.preparing if self._under_way is not None else 0.0
         return replace(reply, seconds=time.perf_counter() - began, preparing=preparing)
 
     def _reply(self, order: Order) -> Reply:
         try:
-            return Reply.to(order, self._answer(order))
+            return self._answer(order)
         except FedcoverError as error:
-            _log.warning("%s, %s: %s", order.phase or order.verb, order.round, error)
+            _log.warning("%s: %s", ", ".join(place.part for place in order.places), error)
             return self._decline(order, _without_values(str(error).replace(f"{self._data}/", "")))
         except OSError as error:  # a full disk, a folder that may not be written
             place = f"{Path(error.filename).name}: " if error.filename else ""
@@ -73,27 +72,28 @@ class Member:
         """Say why not; that leaves the site as well, and stands in its ledger."""
         if JOB.fullmatch(order.job):
             with suppress(OSError):  # a full disk may be the reason
-                said = {"problem": text(problem)}
-                self._journal.record(order.job, self.name, "up", order.place, said)
+                said = Reply.to(order, problem=problem).messages
+                self._journal.record(order.job, self.name, "up", said)
         return Reply.to(order, problem=problem)
 
-    def _answer(self, order: Order) -> Message:
+    def _answer(self, order: Order) -> Reply:
         if not JOB.fullmatch(order.job):  # it becomes the name of a folder
             raise UsageError("a job must be called by hexadecimal digits.")
-        self._journal.record(order.job, self.name, "down", order.place, order.arrays)
-        part = self._current(order)
-        content = part.answer(order)
-        self._journal.record(order.job, self.name, "up", order.place, content)
-        return content
+        if not order.items:
+            raise UsageError("the order asks for nothing.")
+        self._journal.record(order.job, self.name, "down", order.messages)
+        reply = Reply.to(order, self._current(order).answer(order))
+        self._journal.record(order.job, self.name, "up", reply.messages)
+        return reply
 
-    def _current(self, order: Order) -> Part:
+    def _current(self, order: Order) -> SiteJob:
         folder = self._work / MEMORY / order.job
-        if self._part is None or self._part.job != order.job:
-            if order.verb != "hello" and not folder.exists():
+        if self._under_way is None or self._under_way.job != order.job:
+            if order.places[0].verb != "hello" and not folder.exists():
                 raise DataError(f"the job {order.job} is not known here; it must say hello first.")
-            self._part = Part(order.job, self.name, self._data, self._work, Checkpoint(folder))
+            self._under_way = SiteJob(order.job, self.name, self._data, self._work, Checkpoint(folder))
             self._forget_all_but(folder)
-        return self._part
+        return self._under_way
 
     def _forget_all_but(self, current: Path) -> None:
         """Delete the memory of all but this job and the last few others."""
