@@ -29,10 +29,10 @@ from torch_geometric.data import Data
 
 import fedcover
 from fedcover.config import Config, PersonalSettings, recipe_of
-from fedcover.experiment.evaluation import Judge
-from fedcover.experiment.methods import Repetition
-from fedcover.experiment.run import prepare
-from fedcover.experiment.training import Trainer
+from fedcover.simulation.evaluation import Judge
+from fedcover.run.methods import Repetition
+from fedcover.simulation.repetition import prepare
+from fedcover.run.training import Trainer
 from fedcover.federation import InProcess
 from fedcover.graphs import Role
 

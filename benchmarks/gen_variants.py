@@ -19,10 +19,10 @@ import polars as pl
 
 import fedcover
 from fedcover.config import GenSettings, recipe_of
-from fedcover.experiment.evaluation import Judge
-from fedcover.experiment.methods import METHODS, Setting
-from fedcover.experiment.run import prepare
-from fedcover.experiment.training import plan_of
+from fedcover.simulation.evaluation import Judge
+from fedcover.run.methods import METHODS, Setting
+from fedcover.simulation.repetition import prepare
+from fedcover.run.training import plan_of
 from fedcover.federation import Federation, InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.party.augment import append_rows

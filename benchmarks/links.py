@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 import fedcover
-from fedcover.experiment.methods import cut
-from fedcover.experiment.run import prepare
+from fedcover.run.methods import cut
+from fedcover.simulation.repetition import prepare
 from fedcover.federation import InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.neighbors.gen import generate

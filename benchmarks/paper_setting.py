@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 import fedcover
-from fedcover.experiment.summary import summarise
+from fedcover.simulation.summary import summarise
 from fedcover.paper.published import main_sizes
 
 CLIENTS = (3, 5, 10, 20)

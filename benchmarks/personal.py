@@ -17,9 +17,9 @@ import torch
 import fedcover
 from fedcover.config import recipe_of
 from fedcover.errors import DataError
-from fedcover.experiment.methods import cut
-from fedcover.experiment.run import prepare, settled
-from fedcover.experiment.training import plan_of
+from fedcover.run.methods import cut
+from fedcover.simulation.repetition import prepare, settled
+from fedcover.run.training import plan_of
 from fedcover.federation import InProcess
 
 CASES = {"cora": (10, 10), "citeseer": (10, 10), "pubmed": (10, 8), "computers": (10, 6)}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import fedcover
-from fedcover.experiment.run import prepare
+from fedcover.simulation.repetition import prepare
 from fedcover.graphs.sites import site_folders, write_sites
 from fedcover.parties.drive import Driver
 from fedcover.parties.fedavg import NAMES

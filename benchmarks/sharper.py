@@ -23,7 +23,7 @@ import polars as pl
 
 import fedcover
 from fedcover.config import BEST
-from fedcover.experiment.summary import inside_band, summarise
+from fedcover.simulation.summary import inside_band, summarise
 from fedcover.paper.published import main_sizes
 from fedcover.paper.views.change import paired
 

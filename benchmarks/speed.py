@@ -44,8 +44,8 @@ def measure(graph: str, clients: int, rounds: int, seeds: int, engine: str, thre
 
 def work(graph: str, clients: int, rounds: int, seeds: int, engine: str) -> dict:
     import fedcover
-    from fedcover.experiment.methods import cut
-    from fedcover.experiment.run import prepare
+    from fedcover.run.methods import cut
+    from fedcover.simulation.repetition import prepare
     from fedcover.federation import InProcess, Plan, Reference
 
     data = fedcover.load(graph)

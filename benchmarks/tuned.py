@@ -21,7 +21,7 @@ import polars as pl
 
 import fedcover
 from fedcover.config import Config
-from fedcover.experiment.run import run
+from fedcover.simulation.run import run
 from fedcover.tuning import tune
 
 COLUMNS = ("seed", "model", "score", "alpha", "set_size", "coverage", "accuracy")

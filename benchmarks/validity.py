@@ -15,7 +15,7 @@ import polars as pl
 import fedcover
 from fedcover.conformal import SCORES, beta_binomial, coverage_band
 from fedcover.errors import DataError
-from fedcover.experiment.summary import inside_band, summarise
+from fedcover.simulation.summary import inside_band, summarise
 
 GRAPHS = ("cora", "citeseer", "pubmed", "computers")
 CLIENTS = (3, 20)

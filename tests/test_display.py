@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fedcover import Config, display
-from fedcover.experiment import Run
+from fedcover.simulation import Run
 from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.statistics import GraphRow
 

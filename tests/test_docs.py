@@ -25,8 +25,8 @@ import fedcover.conformal
 from fedcover.cli import main
 from fedcover.config.recipes import PARTS
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
-from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, THRESHOLDS
-from fedcover.experiment.methods import METHODS
+from fedcover.simulation.frames import GROUPS, LEDGER, RESULTS, THRESHOLDS
+from fedcover.run.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

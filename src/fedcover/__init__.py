@@ -11,12 +11,12 @@ if TYPE_CHECKING:  # type checkers do not follow __getattr__
     from fedcover.errors import DataError as DataError
     from fedcover.errors import FedcoverError as FedcoverError
     from fedcover.errors import UsageError as UsageError
-    from fedcover.experiment.run import run as run
     from fedcover.graphs.attributes import from_networkx as from_networkx
     from fedcover.graphs.convert import from_scipy as from_scipy
     from fedcover.graphs.datasets import load as load
     from fedcover.graphs.partition import partition as partition
     from fedcover.predictor.files import load_predictor as load_predictor
+    from fedcover.simulation.run import run as run
 
 __version__ = "0.1.0"
 
@@ -26,7 +26,7 @@ _HOME = {
     "from_scipy": "fedcover.graphs.convert",
     "partition": "fedcover.graphs.partition",
     "Config": "fedcover.config",
-    "run": "fedcover.experiment.run",
+    "run": "fedcover.simulation.run",
     "load_predictor": "fedcover.predictor.files",
     "DataError": "fedcover.errors",
     "FedcoverError": "fedcover.errors",

@@ -13,8 +13,8 @@ from fedcover.config import Config, NetworkSettings, Privacy, names
 from fedcover.config.schema import Settings, declared, flattened, nested, options
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
 from fedcover.conformal.mondrian import GROUP_RULES
-from fedcover.experiment.methods import METHODS
-from fedcover.experiment.temperature import WAYS
+from fedcover.run.methods import METHODS
+from fedcover.run.temperature import WAYS
 from fedcover.graphs.partition import METHODS as PARTITIONS
 from fedcover.party.links import RULES as LINKINGS
 from fedcover.parties.robust import AVERAGES

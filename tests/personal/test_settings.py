@@ -6,7 +6,7 @@ import pytest
 
 from fedcover import Config, UsageError
 from fedcover.config import PersonalSettings, recipe_of
-from fedcover.experiment.training import plan_of
+from fedcover.run.training import plan_of
 from fedcover.federation import Prior
 
 REFUSED = [

@@ -3,7 +3,7 @@ import pytest
 
 from fedcover.conformal import coverage_band
 from fedcover.errors import DataError
-from fedcover.experiment.summary import CELL, summarise
+from fedcover.simulation.summary import CELL, summarise
 from fedcover.report.cells import MOST_CLIENTS, SETTING, cells, status, worst_client
 from fedcover.report.folder import read_folder
 from fedcover.report.payload import run_payload

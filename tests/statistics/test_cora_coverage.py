@@ -1,7 +1,7 @@
 """Theorem 1 on a real graph: the short version of ``make validity`` on the embedded Cora.
 
 Given the trained models, only the calibration/test re-splits are random, so their spread is the
-error of the mean coverage (docs/guarantee.md; fedcover.experiment.summary).
+error of the mean coverage (docs/guarantee.md; fedcover.simulation.summary).
 """
 
 import polars as pl
@@ -9,8 +9,8 @@ import pytest
 
 from fedcover import Config, load, run
 from fedcover.conformal import SCORES, coverage_band
-from fedcover.experiment.evaluation import base_score
-from fedcover.experiment.summary import STANDARD_ERRORS, summarise
+from fedcover.algorithm.calibrate import base_score
+from fedcover.simulation.summary import STANDARD_ERRORS, summarise
 
 ALPHAS = (0.05, 0.1, 0.2)
 METHODS = ("fed", "loc", "gen", "fed+prior+mix")

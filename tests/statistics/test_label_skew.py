@@ -15,7 +15,7 @@ import pytest
 
 from fedcover import Config, run
 from fedcover.conformal import coverage_band
-from fedcover.experiment.summary import STANDARD_ERRORS, summarise
+from fedcover.simulation.summary import STANDARD_ERRORS, summarise
 from fedcover.graphs.assemble import assemble
 
 LABELS = CLIENTS = 6

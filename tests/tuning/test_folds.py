@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedcover import Config, DataError
-from fedcover.experiment.run import prepare, settled
+from fedcover.simulation.repetition import prepare, settled
 from fedcover.graphs.splits import Role
 from fedcover.tuning.folds import BLANK, folds, redrawn
 

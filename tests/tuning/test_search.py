@@ -8,9 +8,9 @@ import pytest
 
 from fedcover import Config, DataError, UsageError
 from fedcover.config import GenSettings, configured, recipe_of
-from fedcover.experiment.methods import Setting, cut
-from fedcover.experiment.run import prepare
-from fedcover.experiment.training import plan_of
+from fedcover.run.methods import Setting, cut
+from fedcover.simulation.repetition import prepare
+from fedcover.run.training import plan_of
 from fedcover.federation import InProcess
 from fedcover.graphs.splits import Role
 from fedcover.neighbors.gen import generate

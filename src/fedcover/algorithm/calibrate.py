@@ -22,7 +22,6 @@ from fedcover.algorithm.requests import (
     Conversation,
     Parallel,
     Replies,
-    Sum,
     Tell,
     once,
 )
@@ -91,31 +90,30 @@ def calibrate(
     """Calibrate a method whose models the parties have; they make their sets."""
     found = Calibrated(parties=census.parties)
     found.temperature = yield from temperature(f"{method}/temperature", config, classes)
-    bases = [base_score(name) for name in config.scores]
-    if any(conformal.SCORES[name].tuned for name in bases):
-        nothing = (*_no_nodes(classes), np.empty(0))
+    if any(base_score(name).tuned for name in config.scores):
+        nothing = np.empty((0, classes)), np.empty(0, np.int64), np.empty(0)
         constants = yield from added_up(
             f"{method}/raps",
             "raps",
             conformal.raps_server(),
             lambda value: np.array(value, dtype=np.float64),
-            (conformal.raps_client, (np.empty((0, classes)), *nothing[1:])),
+            (conformal.raps_client, nothing),
         )
         yield Tell(f"{method}/raps", {"constants": constants})
         found.raps = conformal.RapsConstants(float(constants[0]), int(constants[1]))
     for name in config.scores:
         if name in conformal.GRAPH_SCORES:
             found.diffusion[name] = yield from _diffusion(method, name, classes)
-    found.shares = yield from _shares(method, config, census)
+    found.shares = _shares(config, census)
     yield from _thresholds(method, config, census, groups, found)
     yield from _sets(method, config, classes, census, found)
     return found
 
 
-def base_score(name: str) -> str:
+def base_score(name: str) -> conformal.Score:
     """The score of single nodes that a score is, or is built on."""
     graph = conformal.GRAPH_SCORES.get(name)
-    return graph.base if graph else name
+    return conformal.SCORES[graph.base if graph else name]
 
 
 def temperature(part: str, config: Config, classes: int) -> Conversation[float]:
@@ -123,10 +121,9 @@ def temperature(part: str, config: Config, classes: int) -> Conversation[float]:
     if config.temperature == "none":
         return 1.0
     way = conformal.TEMPERATURES[config.temperature]
-    as_array = lambda value: np.array([value], dtype=np.float64)  # noqa: E731
     alike = (way.client, _no_nodes(classes))
     if way.summed:
-        value = yield from added_up(part, "temperature", way.server(), as_array, alike)
+        value = yield from added_up(part, "temperature", way.server(), _number, alike)
     else:
         check = checks.Alike(*alike)
 
@@ -138,12 +135,16 @@ def temperature(part: str, config: Config, classes: int) -> Conversation[float]:
             try:
                 talk.send([replies[party] for party in sorted(replies)])
             except StopIteration as stop:
-                return {"value": as_array(stop.value)}
+                return {"value": _number(stop.value)}
             raise AssertionError("averaging takes one round")
 
         value = (yield from once(part, ask()))["value"]
     yield Tell(part, {"temperature": value[0]})
     return float(value[0])
+
+
+def _number(value: float) -> NDArray[np.float64]:
+    return np.array([value], dtype=np.float64)
 
 
 def _no_nodes(classes: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -160,9 +161,7 @@ def _diffusion(method: str, name: str, classes: int) -> Conversation[conformal.D
     weights = yield from added_up(
         part,
         "diffusion",
-        conformal.diffusion_server(
-            grid=conformal.SNAPS_GRID if similar else conformal.DAPS_GRID
-        ),
+        conformal.diffusion_server(grid=conformal.SNAPS_GRID if similar else conformal.DAPS_GRID),
         lambda value: np.array(value, dtype=np.float64),
         (conformal.diffusion_client, (nothing, np.empty(0, np.int64))),
     )
@@ -170,16 +169,14 @@ def _diffusion(method: str, name: str, classes: int) -> Conversation[conformal.D
     return conformal.Diffusion(*weights.tolist())
 
 
-def _shares(
-    method: str, config: Config, census: Census
-) -> Conversation[tuple[float, ...] | None]:
-    """What the rule ``mixture`` promises for: the settings' shares, or the test nodes'."""
+def _shares(config: Config, census: Census) -> tuple[float, ...] | None:
+    """What the rule ``mixture`` promises for: the settings' shares, or those of the test nodes that
+    the parties counted when the job began."""
     if "mixture" not in config.quantiles:
         return None
-    if config.mixture is not None:
+    if config.mixture is not None and len(config.mixture) == len(census.parties):
         return tuple(config.mixture)
     return tuple(census.of("test")[party] for party in sorted(census.parties))
-    yield  # the parties said how many test nodes they have when the job began
 
 
 def _thresholds(
@@ -252,7 +249,8 @@ def _sets(
 
     query: Message = {"q_hat": q_hats}
     own: dict[int, Message] = {}
-    if config.calibrate == "client":  # each is told its own threshold alone
+    if config.calibrate == "client" and q_hats.shape[1] == len(census.parties):
+        # Each is told its own threshold alone.
         query = {}
         own = {party: {"q_hat": q_hats[:, [party]]} for party in found.parties}
 

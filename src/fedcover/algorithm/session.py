@@ -88,6 +88,11 @@ class Session:
         elif calibrate == "class":
             self.groups = tuple(map(str, range(self.classes)))
 
+    def take_prototypes(self, other: Session) -> bool:
+        """Hand the parties' prototypes to another session, if there are any."""
+        other._prototypes = self._prototypes
+        return self._prototypes is not None
+
     def method(self, name: str) -> Conversation[Outcome]:
         """Train a recipe's models, calibrate them, and let the parties make their sets."""
         outcome = yield from self.train(name)
@@ -164,7 +169,9 @@ class Session:
         """Mean and spread of every number over all training nodes, from sums alone."""
 
         def ask() -> Conversation[dict[str, NDArray[Any]]]:
-            marks = checks.Arrays({k: (np.int64, (self._features,)) for k in ("numeric", "missing")})
+            marks = checks.Arrays(
+                {k: (np.int64, (self._features,)) for k in ("numeric", "missing")}
+            )
             found: Message = yield Sum("data/columns", "columns", check=marks, most=marks.nbytes)
             scaled = (found["numeric"] > 0) & bool(self.config.standardise)
             columns = np.flatnonzero(scaled | (found["missing"] > 0))
@@ -174,7 +181,11 @@ class Session:
             shapes = {"count": (np.int64, (len(columns),)), "sums": (np.int64, sums.shape)}
             check = checks.Arrays(shapes)
             total: Message = yield Sum(
-                "data/statistics", "statistics", {"columns": columns}, check=check, most=check.nbytes
+                "data/statistics",
+                "statistics",
+                {"columns": columns},
+                check=check,
+                most=check.nbytes,
             )
             moments = fixed_point.decode_wide(total["sums"])
             scaling = scaling_of(np.stack([total["count"], *moments]), columns, scaled)

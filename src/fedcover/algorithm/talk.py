@@ -42,9 +42,7 @@ def agreed(
                     if begin is not None:
                         begin(query)
                     place = attempt * ROUNDS + round_
-                    found: Replies = yield Ask(
-                        part, verb, query, place, to=there, check=check
-                    )
+                    found: Replies = yield Ask(part, verb, query, place, to=there, check=check)
                     if there - found.keys():
                         there = frozenset(found)
                         break

@@ -59,10 +59,10 @@ class Loopback:
                     party.tell(request.part, arrays)
                 return None
             case Finish():
-                arrays = told_by(request)
+                told = told_by(request)
                 for number, party in self._parties.items():
-                    self.ledger.record(request.part, "finish", number, 0, "down", arrays)
-                    local_training.finish(party, request.part, arrays)
+                    self.ledger.record(request.part, "finish", number, 0, "down", told)
+                    local_training.finish(party, request.part, told)
                 return None
             case Ask() | Train():
                 return self._ask(request)
@@ -76,8 +76,8 @@ class Loopback:
                 continue
             query = query_of(request, number, self.census)
             reply = party.answer(request.part, verb, request.round, query)
-            for direction, message in (("down", query), ("up", reply)):
-                self.ledger.record(request.part, verb, number, request.round, direction, message)
+            self.ledger.record(request.part, verb, number, request.round, "down", query)
+            self.ledger.record(request.part, verb, number, request.round, "up", reply)
             replies[number] = reply
         return result_of(request, replies, self.census, self._average, self._initial(request))
 

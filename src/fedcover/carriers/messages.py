@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedcover import fixed_point
 from fedcover.algorithm.calibrate import Census
-from fedcover.algorithm.requests import Ask, Finish, Model, Replies, Round, Sum, Train
+from fedcover.algorithm.requests import Ask, Finish, Replies, Round, Sum, Train
 from fedcover.carriers.averages import AVERAGES
 from fedcover.conformal.protocol import Message
 from fedcover.models import Weights
@@ -108,9 +108,7 @@ def _losses(replies: Replies, average: str) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _change(
-    plan: Plan, replies: Replies, census: Census, average: str
-) -> Mapping[str, Any]:
+def _change(plan: Plan, replies: Replies, census: Census, average: str) -> Mapping[str, Any]:
     """What is added to the weights: the parties' changes, weighed by their training nodes."""
     import torch
 
@@ -121,7 +119,7 @@ def _change(
     for name in WEIGHTS:
         if average == "mean":
             summed = sum(replies[party][name] for party in sorted(replies))
-            mean = np.asarray(summed) * scale
+            mean: NDArray[np.floating] = np.asarray(summed) * scale
             if len(replies) < len(census.parties):
                 mean /= sum(share.values())
         else:

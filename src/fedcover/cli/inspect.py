@@ -42,10 +42,10 @@ def inspect(
     """
     from fedcover import display
     from fedcover.config import Config
-    from fedcover.experiment.run import prepare
     from fedcover.graphs import check_graph, load
     from fedcover.graphs.inspection import inspect as inspect_graph
     from fedcover.graphs.partition import partition as divide
+    from fedcover.simulation.repetition import prepare
 
     config = Config.preset(
         "default", clients=clients, partition=partition, alphas=tuple(alpha) if alpha else None

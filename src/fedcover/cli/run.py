@@ -144,9 +144,9 @@ def run(
     """Train, calibrate and judge prediction sets; write a run folder."""
     from fedcover import display
     from fedcover.config import configured, to_toml
-    from fedcover.experiment import run as run_experiment
-    from fedcover.experiment.store import check_target, holds_run
     from fedcover.graphs import load
+    from fedcover.simulation import run as run_experiment
+    from fedcover.simulation.store import check_target, holds_run
 
     config = configured(
         config_file,

@@ -144,10 +144,10 @@ def partition(
 ) -> None:
     """Cut a graph into folders of sites, to try a federation with."""
     from fedcover.config import Config
-    from fedcover.experiment.run import prepare
     from fedcover.graphs import load
     from fedcover.graphs.check import check_graph
     from fedcover.graphs.sites import site_folders, write_sites
+    from fedcover.simulation.repetition import prepare
 
     config = Config(clients=None if method == "given" else clients, partition=method)
     loaded = check_graph(load(graph, data))

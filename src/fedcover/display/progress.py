@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedcover.experiment.methods import Progress as ProgressCall
+from fedcover.carriers.stacked.lockstep import Progress as ProgressCall
 from fedcover.paper.work import OnCell
 
 

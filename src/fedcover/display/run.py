@@ -11,11 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedcover.config import Config, recipe_of
+from fedcover.config import METHODS, Config, recipe_of
 from fedcover.conformal import RULES
-from fedcover.experiment.methods import METHODS
-from fedcover.experiment.run import Run
-from fedcover.experiment.summary import STANDARD_ERRORS, closed_share, summarise
+from fedcover.simulation.run import Run
+from fedcover.simulation.summary import STANDARD_ERRORS, closed_share, summarise
 
 UNBOUNDED = 100_000  # characters: wider than any table
 

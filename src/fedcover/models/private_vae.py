@@ -22,7 +22,6 @@ from torch import Tensor
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import DataError
-from fedcover.training.plan import PartyGraph
 from fedcover.models.vae import (
     VAE,
     Posterior,
@@ -41,6 +40,7 @@ from fedcover.models.vaes import (
     training_features,
 )
 from fedcover.privacy import noise_multiplier, require_opacus
+from fedcover.training.plan import PartyGraph
 
 BOUND = 100.0  # of a feature's size
 
@@ -73,7 +73,9 @@ def check_size(nodes: int, number: int, privacy: Privacy) -> None:
         )
 
 
-def noise_note(clients: Sequence[PartyGraph], settings: VaeSettings, privacy: Privacy) -> str | None:
+def noise_note(
+    clients: Sequence[PartyGraph], settings: VaeSettings, privacy: Privacy
+) -> str | None:
     r"""A sentence for the run when there is more noise than data at some clients, else None.
 
     Over the training and over all :math:`P` weights the noise is :math:`\sqrt{T P} \sigma C` long,

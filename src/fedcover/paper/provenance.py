@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 
 from fedcover import __version__
-from fedcover.experiment.run import hardware, versions
 from fedcover.paper.version import code_version
+from fedcover.simulation.run import hardware, versions
 
 
 def provenance(preset: str, rows: pl.DataFrame) -> dict[str, Any]:

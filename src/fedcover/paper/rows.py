@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from fedcover.experiment.frames import KEY, RESULTS
-from fedcover.experiment.run import Run
 from fedcover.paper.grid import Cell
 from fedcover.paper.version import code_version
+from fedcover.simulation.frames import KEY, RESULTS
+from fedcover.simulation.run import Run
 
 GROUP = pl.Struct(
     {

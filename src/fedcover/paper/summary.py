@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fedcover.experiment.summary import band_of, coverage_spread, inside_band
+from fedcover.simulation.summary import band_of, coverage_spread, inside_band
 
 CELL = ("dataset", "clients", "method", "variant", "model", "score", "quantile", "alpha")
 

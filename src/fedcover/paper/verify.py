@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedcover.config import recipe_of
+from fedcover.carriers.stacked.carrier import threads
+from fedcover.config import METHODS, recipe_of
 from fedcover.errors import DataError
-from fedcover.experiment.methods import METHODS
-from fedcover.federation.inprocess import threads
 from fedcover.paper.grid import Cell
 from fedcover.paper.rows import IDENTITY
 from fedcover.paper.work import compute

@@ -69,8 +69,8 @@ def complete(
 
 def compute(cell: Cell, data: str | Path | None = None) -> pl.DataFrame:
     """The rows of one cell, computed here and now."""
-    from fedcover.experiment import run
     from fedcover.paper.rows import rows_of
+    from fedcover.simulation import run
 
     graph = _graph(cell.graph, data)
     began, began_cpu = time.perf_counter(), time.process_time()

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcover import conformal, fixed_point
+from fedcover import conformal
 from fedcover.config import recipe_of
-from fedcover.conformal.protocol import Message, parts, prefixed
-from fedcover.graphs.labels import NO_LABEL
+from fedcover.conformal.protocol import Message
 from fedcover.graphs.similar import similar_to
 from fedcover.graphs.splits import Role
 from fedcover.models import mixture
@@ -162,7 +161,8 @@ def member(party: Party) -> NDArray[np.int64]:
     if kind == "class":
         return party.data.y
     if kind == "client":
-        return np.full(len(party.data.y), party.number)
+        owner = party.data.owner
+        return np.full(len(party.data.y), party.number) if owner is None else owner
     assert party.data.group is not None
     return group_numbers(party)[party.data.group]
 
@@ -219,7 +219,7 @@ def sets_of(
     kind = party.config.calibrate
     if kind == "class":
         return conformal.prediction_sets(rows, q_hat, per="label")
-    if kind == "group":
+    if kind == "group" or len(q_hat) > 1:
         return conformal.prediction_sets(rows, q_hat[member(party)[nodes]], per="node")
     return conformal.prediction_sets(rows, float(q_hat[0]))
 

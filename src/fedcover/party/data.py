@@ -39,9 +39,15 @@ class PartyData:
     missing: NDArray[np.int64] | None = None  # (2, m): cells of ``x`` that hold no value
     group: NDArray[np.int64] | None = None  # of every node, as an index into the names
     group_names: tuple[str, ...] = ()
+    owner: NDArray[np.int64] | None = None  # whose each node was, where one holds all
     # What a simulation alone knows: the far ends of cut edges, and (2, m) their links to own nodes.
     far: PartyData | None = None
     far_links: NDArray[np.int64] | None = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What its random numbers depend on."""
+        return self.seed, self.number
 
     def nodes(self, role: Role) -> NDArray[np.int64]:
         """The nodes of this role."""
@@ -100,7 +106,8 @@ def whole_party(graph: Data, partition: Partition, parties: Sequence[PartyData])
     """One owner of everything, with the roles and the numbers that the parties have drawn."""
     roles = gathered(partition, [party.roles for party in parties])
     u = gathered(partition, [party.u for party in parties])
-    return _with_roles(graph, "0", 0, parties[0].seed, roles, u)
+    data = _with_roles(graph, "0", 0, parties[0].seed, roles, u)
+    return replace(data, owner=partition.client)
 
 
 def gathered(partition: Partition, by_party: Sequence[NDArray[Any]]) -> NDArray[Any]:

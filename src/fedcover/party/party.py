@@ -19,10 +19,11 @@ from fedcover.graphs.scaling import Scaling, scaled
 from fedcover.graphs.splits import Role
 from fedcover.models import Weights
 from fedcover.party import calibration, generated, local_training
+from fedcover.party.augment import augment
 from fedcover.party.data import PartyData
 from fedcover.party.local_training import LocalTraining
 from fedcover.party.statistics import columns, groups, statistics
-from fedcover.plans import plan_of
+from fedcover.plans import LINKER, plan_of
 from fedcover.training.plan import PartyGraph, Plan
 from fedcover.training.program import Program
 
@@ -62,7 +63,7 @@ class Party:
     @property
     def key(self) -> tuple[int, int]:
         """What its random numbers depend on."""
-        return self.data.seed, self.data.number
+        return self.data.key
 
     def knows(self, part: str) -> Message:
         """What it was told of this part."""
@@ -116,7 +117,7 @@ class Party:
         far, links = self.data.far, self.data.far_links
         assert far is not None
         assert links is not None
-        return generated.augment(self.graph, self._on_scale(far), links)
+        return augment(self.graph, self._on_scale(far), links)
 
     def plan(self, part: str) -> Plan:
         """How the model of this part is trained."""
@@ -133,6 +134,12 @@ class Party:
         self.weights[part] = weights
         if logits is not None:
             self._logits[part] = logits[: len(self.data.y)]
+
+    def take_linker(self, other: Party) -> None:
+        """Use the prototypes that another party of the same data got, and its link predictor."""
+        self.told[generated.PROTOTYPES] = other.told[generated.PROTOTYPES]
+        self.has_model(LINKER, other.weights[LINKER], other.logits(LINKER))
+        self.made |= {name: other.made[name] for name in ("got", "received") if name in other.made}
 
     def logits(self, part: str) -> NDArray[np.float32]:
         """What the model of this part says about the party's own nodes."""

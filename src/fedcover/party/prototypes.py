@@ -17,9 +17,9 @@ from threadpoolctl import threadpool_limits
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import UsageError
-from fedcover.training.plan import PartyGraph
 from fedcover.models.private_vae import prior_samples, train_private_vaes
 from fedcover.models.vaes import Key, trained_vaes, training_features
+from fedcover.training.plan import PartyGraph
 
 STARTS = 3  # k-means++ starts; the best one counts
 

@@ -33,6 +33,6 @@ def statistics(party: Party, _part: str, query: Message) -> Message:
 
 def groups(party: Party, _part: str, _query: Message) -> Message:
     """The names of the groups that have nodes here."""
-    present = np.unique(party.data.group) if party.data.group is not None else []
-    names = "\n".join(party.data.group_names[number] for number in present)
+    assert party.data.group is not None
+    names = "\n".join(party.data.group_names[number] for number in np.unique(party.data.group))
     return {"names": np.frombuffer(names.encode(), dtype=np.uint8)}

@@ -19,9 +19,7 @@ Progress = Callable[[str, int, int], None]
 def _prototypes(
     parties: Sequence[Party], _request: Any, _queries: Sequence[Message], report: Progress
 ) -> list[Message]:
-    return generated.prototypes(
-        parties, lambda done: report("VAEs gen", done, len(parties))
-    )
+    return generated.prototypes(parties, lambda done: report("VAEs gen", done, len(parties)))
 
 
 TOGETHER: dict[str, Callable[..., list[Message]]] = {"prototypes": _prototypes}

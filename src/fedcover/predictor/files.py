@@ -20,7 +20,6 @@ from scipy import sparse
 
 from fedcover.conformal import Diffusion, RapsConstants
 from fedcover.errors import DataError, UsageError
-from fedcover.federation import Plan
 from fedcover.graphs.regular import check_regular
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema, parse_schema
@@ -31,6 +30,7 @@ from fedcover.predictor.check import check_predictor
 from fedcover.predictor.known import Known
 from fedcover.predictor.models import PLANNED, Generated, Model
 from fedcover.predictor.predictor import Predictor
+from fedcover.training.plan import Plan
 
 FORMAT = 1
 JSON, ARRAYS, CARD = "model.json", "arrays.safetensors", "MODEL_CARD.md"

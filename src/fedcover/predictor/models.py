@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fedcover.federation import PartyGraph, Plan
 from fedcover.models import Weights
 from fedcover.training.forward import forward
+from fedcover.training.plan import PartyGraph, Plan
 
 PLANNED = ("model", "classes", "hidden", "unit_features", "batch_size")
 """What of a plan matters after training."""

@@ -189,7 +189,7 @@ def _sets(
     groups: Groups | None,
     member: NDArray[np.int64] | None,
 ) -> NDArray[np.bool_]:
-    """As :mod:`fedcover.experiment.calibration` makes them in a run."""
+    """As :mod:`fedcover.run.calibration` makes them in a run."""
     q_hats = np.array([threshold.q_hat for threshold in thresholds], dtype=np.float32)
     if groups is None:
         return conformal.prediction_sets(scores, q_hats[0])

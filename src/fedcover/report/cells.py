@@ -15,7 +15,7 @@ import polars as pl
 
 from fedcover.config import recipe_of
 from fedcover.errors import DataError
-from fedcover.experiment.summary import CELL, STANDARD_ERRORS, band_of, summarise
+from fedcover.simulation.summary import CELL, STANDARD_ERRORS, band_of, summarise
 
 SETTING = ("preset", "variant", "dataset", "clients")
 VIEW = (*SETTING, "score", "quantile", "alpha")

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from fedcover.errors import DataError
-from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, SCORES, THRESHOLDS
-from fedcover.experiment.store import DRAWING, MARK, holds_run
+from fedcover.simulation.frames import GROUPS, LEDGER, RESULTS, SCORES, THRESHOLDS
+from fedcover.simulation.store import DRAWING, MARK, holds_run
 
 NODES: dict[str, Any] = {
     "node": pl.String,
@@ -44,7 +44,7 @@ class Stored:
 
 
 def read_folder(folder: Path) -> Stored:
-    """All tables of a run folder, with the columns that :mod:`fedcover.experiment` gives them."""
+    """All tables of a run folder, with the columns that :mod:`fedcover.run` gives them."""
     if not folder.exists():
         raise DataError(f"{folder} does not exist; give a run folder, as fedcover run writes it.")
     if not folder.is_dir():

@@ -17,10 +17,10 @@ import polars as pl
 
 from fedcover import __version__
 from fedcover.errors import DataError
-from fedcover.experiment.frames import RESULTS
-from fedcover.experiment.store import PAGE
 from fedcover.report.folder import read_folder
 from fedcover.report.payload import dumps, grid_payload, run_payload
+from fedcover.simulation.frames import RESULTS
+from fedcover.simulation.store import PAGE
 
 VENDOR = ("d3.min.js", "plot.umd.min.js")
 SCRIPTS = ("base.js", "state.js", "charts.js", "graph.js", "explorer.js", "ledger.js", "main.js")

@@ -170,9 +170,7 @@ class Program:
             self._averaging.broadcast(whole, into=into)
 
     @torch.no_grad()
-    def logits(
-        self, weights: Sequence[Weights] | None = None
-    ) -> list[list[NDArray[np.float32]]]:
+    def logits(self, weights: Sequence[Weights] | None = None) -> list[list[NDArray[np.float32]]]:
         """Outputs for all nodes, by federation and party, of these shared models; without any, of
         the models that the parties kept."""
         local = self._kept
@@ -218,7 +216,8 @@ class _Validation:
         logits: Tensor = self._field.logits(local)
         loss = torch.nn.functional.cross_entropy(logits, self._field.y, reduction="none")
         parties = len(self._federation_of)
-        own = np.bincount(self._client, loss.double().numpy(), minlength=parties)
+        values = loss.double().numpy()
+        own = np.bincount(self._client, values, minlength=parties).astype(np.float64)
         total = np.zeros(len(self.count), dtype=np.int64)
         np.add.at(total, self._federation_of, encode_loss(own))
         return total

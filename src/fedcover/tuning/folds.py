@@ -8,25 +8,23 @@ over the folds most nodes of the share serve once as such.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from fedcover.config import Config
 from fedcover.errors import DataError
-from fedcover.experiment.features import on_one_scale
-from fedcover.experiment.methods import Repetition
-from fedcover.experiment.run import prepare, settled
 from fedcover.graphs.splits import Role
+from fedcover.party.data import PartyData
+from fedcover.simulation.repetition import Repetition, prepare, settled
 
 BLANK = 0  # the label that stands in for every one that may not be seen
 
 
 def folds(graph: Data, config: Config, count: int) -> list[Repetition]:
-    """So many repetitions; the first has the split that ``run`` draws for ``first_seed``.
-
-    Features are brought to one scale by each repetition's own training nodes, as ``run`` does.
-    """
+    """So many repetitions; the first has the split that ``run`` draws for ``first_seed``."""
     config = settled(config, graph)
     first = prepare(graph, config, config.first_seed)
     if not (first.roles == Role.VALID).any():
@@ -40,26 +38,26 @@ def folds(graph: Data, config: Config, count: int) -> list[Repetition]:
     blind.y[np.flatnonzero(~_share(first.roles))] = BLANK
     repetitions = []
     for number in range(count):
-        roles, parts = first.roles, first.partition
+        data = [_blind(party) for party in first.data]
         if number and "split" not in graph:
-            rng = np.random.default_rng([config.first_seed, number, 0xF01D])
-            roles = redrawn(first.roles, parts.client, rng)
-        own, scaling, summed = on_one_scale(blind, parts, roles, bool(config.standardise))
+            data = [replace(party, roles=redrawn(party, number)) for party in data]
         seed = config.first_seed + number
-        repetitions.append(Repetition(own, parts, roles, seed, scaling, summed))
+        data = [replace(party, seed=seed) for party in data]
+        repetitions.append(Repetition(blind, first.partition, seed, data))
     return repetitions
 
 
-def redrawn(
-    roles: NDArray[np.int8], client: NDArray[np.integer], rng: np.random.Generator
-) -> NDArray[np.int8]:
-    """Deal training and validation anew inside each client's training share, as many of each."""
-    result = roles.copy()
-    share = _share(roles)
-    for number in np.unique(client[share]):
-        own = np.flatnonzero(share & (client == number))
-        result[own] = rng.permutation(roles[own])
+def redrawn(party: PartyData, number: int) -> NDArray[np.int8]:
+    """Deal training and validation anew inside a party's training share, as many of each."""
+    rng = np.random.default_rng([*party.key, number, 0xF01D])
+    result = party.roles.copy()
+    share = _share(party.roles)
+    result[share] = rng.permutation(party.roles[share])
     return result
+
+
+def _blind(party: PartyData) -> PartyData:
+    return replace(party, y=np.where(_share(party.roles), party.y, BLANK))
 
 
 def _share(roles: NDArray[np.int8]) -> NDArray[np.bool_]:

@@ -17,15 +17,15 @@ import numpy as np
 import polars as pl
 from torch_geometric.data import Data
 
+from fedcover.carriers.stacked.lockstep import Progress
 from fedcover.config import Config, recipe_of, to_toml
 from fedcover.errors import DataError, UsageError
-from fedcover.experiment.methods import Progress, Repetition
-from fedcover.experiment.run import settled
-from fedcover.experiment.training import Outcome, Trainer
-from fedcover.federation import Engine, InProcess
 from fedcover.files import write_whole
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.splits import Role
+from fedcover.party import calibration
+from fedcover.simulation.repetition import Federation, Repetition, settled
+from fedcover.simulation.run import Simulation
 from fedcover.tuning.criterion import (
     SCORES,
     ScoreSize,
@@ -84,7 +84,6 @@ def tune(
     seeds: int = SEEDS,
     seed: int = 0,
     alpha: float = ALPHA,
-    engine: Engine | None = None,
     progress: Progress | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Tuning:
@@ -106,7 +105,7 @@ def tune(
     report("partition", 1, 1)
     drawn = draw(config, candidates, np.random.default_rng([seed, 0x7E57]))
     fixed = settled(config, graph)
-    bench = _Bench(repetitions, fixed, engine or InProcess(), len(graph.label_names), budget)
+    bench = _Bench(repetitions, fixed, budget)
 
     def measure(number: int, rung: int) -> Losses:
         try:
@@ -171,28 +170,22 @@ class _Kept:
 class _Bench:
     """Trains candidates on the same repetitions."""
 
-    def __init__(
-        self,
-        repetitions: Sequence[Repetition],
-        config: Config,
-        engine: Engine,
-        classes: int,
-        budget: Budget,
-    ) -> None:
-        self._repetitions, self._engine, self._classes = repetitions, engine, classes
-        self._config, self._budget = config, budget
-        self._made: dict[Any, Any] = {}  # generated neighbours, which most candidates share
+    def __init__(self, repetitions: Sequence[Repetition], config: Config, budget: Budget) -> None:
+        self._repetitions, self._config, self._budget = repetitions, config, budget
+        self._linked: dict[Any, Simulation] = {}  # by what prototypes and their linker depend on
         self.kept: dict[tuple[int, int], _Kept] = {}
 
     def losses(self, number: int, candidate: Candidate, rung: int) -> Losses:
         """A candidate's validation loss by repetition."""
         config = shortened(candidate.of(self._config), rung)
-        trainer = Trainer(
-            self._repetitions, config, self._engine, self._classes, self._tick, _no_stop, self._made
-        )
         (method,) = config.methods
-        outcomes = trainer.outcomes(recipe_of(method))
-        nodes = list(map(_validation, self._repetitions, outcomes))
+        simulation = Simulation(self._repetitions, config, self._tick)
+        if recipe_of(method).method.graph == "gen":
+            # Prototypes and the VGAE depend neither on p nor on the model that is trained after.
+            key = (replace(config.gen, shares=(1.0,)), config.privacy)
+            simulation.take_linker(self._linked.setdefault(key, simulation))
+        federations, outcomes = simulation.method(method, calibrated=False)
+        nodes = [_validation(one, method) for one in federations]
         best_round = max(outcome.chosen["best_round"] for outcome in outcomes)
         self.kept[number, rung] = _Kept(nodes, best_round)
         return np.array([log_loss(one) for one in nodes])
@@ -218,16 +211,14 @@ def _rounds(config: Config, rung: int) -> int:
     return rounds
 
 
-def _validation(repetition: Repetition, outcome: Outcome) -> Validation:
-    logits, labels, client = (
-        np.concatenate(repetition.by_client(Role.VALID, values))
-        for values in (
-            outcome.logits,
-            repetition.graph.y.numpy(),
-            repetition.partition.client,
-        )
+def _validation(federation: Federation, method: str) -> Validation:
+    nodes = [party.data.nodes(Role.VALID) for party in federation.parties]
+    pairs = list(zip(federation.parties, nodes, strict=True))
+    return Validation(
+        np.concatenate([calibration.logits(party, method)[valid] for party, valid in pairs]),
+        np.concatenate([party.data.y[valid] for party, valid in pairs]),
+        np.repeat([party.number for party, _ in pairs], [len(valid) for _, valid in pairs]),
     )
-    return Validation(logits, labels, client)
 
 
 def _enough_rounds(config: Config, best: Trial, kept: _Kept) -> int:
@@ -315,8 +306,4 @@ def _check(candidates: int, seeds: int, seed: int, alpha: float) -> None:
 
 
 def _silent(_stage: str, _done: int, _total: int) -> None:
-    pass
-
-
-def _no_stop(_stage: str) -> None:
     pass

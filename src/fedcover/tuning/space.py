@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcover.config import BEST, Config, recipe_of
-from fedcover.experiment.methods import METHODS
+from fedcover.config import BEST, METHODS, Config, recipe_of
 
 AXES: dict[str, tuple[Any, ...]] = {
     "model": ("gcn", "sage"),

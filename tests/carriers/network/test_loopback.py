@@ -11,9 +11,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from fedcover.config import Config
-from fedcover.experiment import run
-from fedcover.experiment.evaluation import Judge
-from fedcover.experiment.run import prepare
+from fedcover.simulation import run
+from fedcover.simulation.evaluation import Judge
+from fedcover.simulation.repetition import prepare
 from fedcover.federation import InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs import load
@@ -63,7 +63,7 @@ def test_weights_are_those_of_the_in_process_engine(
     method: str, sites: Path, driver: Callable[..., Driver]
 ) -> None:
     from fedcover.config import recipe_of
-    from fedcover.experiment.training import Trainer
+    from fedcover.run.training import Trainer
 
     ours = driver(methods=(method,), rounds=8).run()[method].weights
     graph = load(sites)

@@ -9,7 +9,7 @@ from logging import getLogger
 from pathlib import Path
 
 from fedcover.errors import DataError, FedcoverError
-from fedcover.run.store import check_target
+from fedcover.simulation.store import check_target
 from fedcover.files import write_whole
 from fedcover.graphs.schema import Schema
 from fedcover.carriers.network.checkpoint import Checkpoint

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from fedcover import __version__
 from fedcover.config import recipe_of
-from fedcover.experiment.frames import GROUPS, LEDGER, RESULTS, SETS, frame
-from fedcover.experiment.methods import METHODS
-from fedcover.experiment.run import hardware, versions
-from fedcover.experiment.store import write_run
 from fedcover.graphs.schema import Schema
 from fedcover.carriers.network import journal
 from fedcover.carriers.network.conduct import TALLIED, MethodOutcome, Roster
 from fedcover.carriers.network.job import Job
 from fedcover.carriers.network.record import Record, sentences
 from fedcover.report.page import write_run_page
+from fedcover.simulation.frames import GROUPS, LEDGER, RESULTS, SETS, frame
+from fedcover.run.methods import METHODS
+from fedcover.simulation.run import hardware, versions
+from fedcover.simulation.store import write_run
 
 Outcomes = Mapping[str, MethodOutcome]
 

@@ -30,12 +30,10 @@ from fedcover.algorithm.requests import (
 from fedcover.carriers.messages import ALONE, TRAIN, query_of, told_by
 from fedcover.conformal.protocol import Message
 from fedcover.ledger import Ledger
-from fedcover.models import Weights
 from fedcover.party.party import Party
 from fedcover.party.together import SUMS, TOGETHER
 from fedcover.training.plan import Federation
 from fedcover.training.program import Program, mean_loss
-from fedcover.training.weights import WEIGHTS, arrays_of
 
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(stage, done, total)``."""
@@ -164,15 +162,15 @@ class Lockstep:
                 self._record(one, batch[number], queries, replies)
             return {n: total for n, (total, _) in zip(by_number, answers, strict=True)}
         parties = [party for one in by_number.values() for party in one.parties]
-        queries = [
+        sent = [
             query_of(batch[n], party.number, one.census)
             for n, one in by_number.items()
             for party in one.parties
         ]
-        replies = iter(TOGETHER[request.verb](parties, request, queries, self._report))
+        answered = iter(TOGETHER[request.verb](parties, request, sent, self._report))
         found = {}
         for number, one in by_number.items():
-            own = {party.number: next(replies) for party in one.parties}
+            own = {party.number: next(answered) for party in one.parties}
             asked = {k: query_of(batch[number], k, one.census) for k in own}
             self._record(one, batch[number], asked, own)
             found[number] = own
@@ -257,8 +255,9 @@ class Lockstep:
         down = {name: _like(shape, dtype) for name, shape in model.items()}
         up = {name: _like(shape, np.dtype(np.int64)) for name, shape in model.items()}
         loss = {name: _like((1,), np.dtype(np.int64)) for name in ("loss", "count")}
-        verb, words = (TRAIN if average else ALONE), query_of(
-            Train(part, request.plan, 0), 0, one.census
+        verb, words = (
+            (TRAIN if average else ALONE),
+            query_of(Train(part, request.plan, 0), 0, one.census),
         )
         started = asked - fitted if not average else 0
         for party in one.parties:

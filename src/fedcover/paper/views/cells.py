@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from fedcover.experiment.summary import STANDARD_ERRORS
 from fedcover.graphs.catalogue import DATASETS
 from fedcover.paper import published
 from fedcover.paper.definition import Definition
 from fedcover.paper.summary import CELL, summarise_cells
 from fedcover.paper.tables import Table
 from fedcover.paper.views.select import rows_of_target
+from fedcover.simulation.summary import STANDARD_ERRORS
 
 CLOSE = 0.10
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from fedcover.config import recipe_of
-from fedcover.experiment.methods import METHODS
+from fedcover.config import METHODS, recipe_of
 from fedcover.paper.definition import Definition, Selection, Variant
 
 MODEL = "gcn"

@@ -11,14 +11,14 @@ from typing import Any
 
 from fedcover.config import Config
 from fedcover.errors import DataError, UsageError
-from fedcover.experiment.run import prepare
-from fedcover.experiment.store import check_target
 from fedcover.flower.local import LocalFederation
 from fedcover.graphs import load
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
 from fedcover.parties.coordinate import FAILURE, job_folder
 from fedcover.parties.journal import FILE
+from fedcover.simulation.repetition import prepare
+from fedcover.simulation.store import check_target
 
 JOIN = 120.0  # seconds until every site must be there
 LIMIT = 3600.0  # seconds until the whole job must be done

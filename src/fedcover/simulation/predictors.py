@@ -13,27 +13,23 @@ from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover import conformal
-from fedcover.config import Recipe
-from fedcover.config.recipes import Personal
-from fedcover.experiment.calibration import membership
-from fedcover.experiment.evaluation import Evaluation, Judge
-from fedcover.experiment.methods import METHODS
-from fedcover.experiment.training import KINDS, Outcome
-from fedcover.federation import Client
+from fedcover.algorithm.session import Outcome
+from fedcover.config import METHODS, Recipe
 from fedcover.graphs.assemble import feature_matrix
-from fedcover.graphs.partition import ClientGraph
+from fedcover.graphs.partition import ClientGraph, client_graphs
 from fedcover.graphs.schema import schema_of
 from fedcover.graphs.splits import Role
+from fedcover.party import calibration
+from fedcover.plans import plan_of
 from fedcover.predictor.calibration import POOLED, Calibration, Groups
 from fedcover.predictor.known import Known, fingerprints, hashed, inside, salt_of
 from fedcover.predictor.models import Generated, Model, planned
 from fedcover.predictor.predictor import Predictor
 from fedcover.predictor.seen import Seen
 from fedcover.predictor.view import View, rescaled
-from fedcover.training.plan import log_prior
-
-SPEAKING: dict[Personal, tuple[str, ...]] = {**KINDS, "tuned": ("tuned",)}
-"""Which of a recipe's models are needed to predict."""
+from fedcover.simulation.evaluation import Judge
+from fedcover.simulation.repetition import Federation
+from fedcover.training.plan import PartyGraph, log_prior
 
 
 def kept(recipe: Recipe) -> bool:
@@ -41,7 +37,7 @@ def kept(recipe: Recipe) -> bool:
     return not METHODS[recipe.base].simulation
 
 
-class Keeper:
+class Maker:
     """Makes the predictors of one repetition; what they have in common is computed once."""
 
     def __init__(self, graph: Data, judge: Judge) -> None:
@@ -49,47 +45,56 @@ class Keeper:
         self._graph, self._judge = graph, judge
 
     def predictor(
-        self, recipe: Recipe, outcome: Outcome, evaluation: Evaluation, card: Mapping[str, Any]
+        self, federation: Federation, outcome: Outcome, card: Mapping[str, Any]
     ) -> Predictor:
         """The recipe's models with their calibration."""
         graph, repetition, config = self._graph, self._judge.repetition, self._judge.config
-        partition = repetition.partition
-        federation, parts = outcome.prepared.federation, outcome.prepared.parts
-        whole = len(parts) == 1 and partition.clients > 1
-        known = self._seen_whole if whole else self._known
-        shares = evaluation.mixture
+        partition, recipe, found = repetition.partition, outcome.recipe, outcome.calibrated
+        method, parties = str(recipe), federation.parties
+        known = self._seen_whole if federation.whole else self._known
+        graphs = [party.graph_of(recipe.models["shared"]) for party in parties]
+        mixture = None
+        if recipe.personal == "mix":
+            mixture = np.stack([calibration.mixture_weights(p, method) for p in parties])
         predictor = Predictor(
-            method=str(recipe),
+            method=method,
             seed=repetition.seed,
             labels=tuple(graph.label_names),
             features=int(feature_matrix(graph).shape[1]),
             clients=tuple(partition.names),
             given=partition.method == "given",
-            whole=whole,
-            models=_models(recipe, outcome),
-            mixture=np.array(outcome.chosen["mixture"]) if recipe.personal == "mix" else None,
-            generated=_generated(federation.clients, parts, known.names),
-            temperature=evaluation.temperature,
-            raps=evaluation.raps,
+            whole=federation.whole,
+            models=_models(federation, outcome, graphs),
+            mixture=mixture,
+            generated=_generated(graphs, self._parts(federation), known.names),
+            temperature=found.temperature,
+            raps=found.raps,
             empty_sets=bool(config.empty_sets),
-            diffusion=evaluation.diffusion,
+            diffusion=found.diffusion,
             quantiles=tuple(config.quantiles),
-            shares=tuple(map(float, shares)) if shares is not None else None,
+            shares=tuple(map(float, found.shares)) if found.shares is not None else None,
             calibrations={},
             known=known,
             schema=schema_of(graph) if "columns" in graph else None,
-            scaling=repetition.scaling,
+            scaling=parties[0].scaling,
             gaps=tuple(np.unique(graph.missing.numpy()[1]).tolist()) if "missing" in graph else (),
             group=graph.get("group_column", None),
             card=card,
         )
         similar = None
-        if any(conformal.GRAPH_SCORES[name].similar for name in evaluation.diffusion):
-            similar = self._judge.neighbourhoods.similar(parts)
-        view = View(predictor, self._rescaled, Seen.same(known), similar)
+        if any(conformal.GRAPH_SCORES[name].similar for name in found.diffusion):
+            similar = [calibration.similar(party) for party in parties]
+        scaled = rescaled(self._graph, parties[0].scaling)
+        view = View(predictor, scaled, Seen.same(known), similar)
         if similar is not None:
             predictor = replace(predictor, known=replace(known, alike=view.alike_prints()))
         return replace(predictor, calibrations=self._calibrations(view))
+
+    def _parts(self, federation: Federation) -> list[ClientGraph]:
+        graph = self._graph
+        if federation.whole:
+            return [ClientGraph(np.arange(int(graph.num_nodes)), graph.edge_index.numpy())]
+        return client_graphs(graph, federation.repetition.partition)
 
     @cached_property
     def _known(self) -> Known:
@@ -101,7 +106,7 @@ class Keeper:
             names,
             client,
             repetition.roles.astype(np.int8),
-            self._judge.u,
+            repetition.u,
             fingerprints(graph, names, salt, inside(graph, client, whole=False)),
             group=groups.member if groups is not None and groups.kind == "group" else None,
         )
@@ -114,15 +119,18 @@ class Keeper:
         return replace(known, print=fingerprints(graph, known.names, known.salt, edges))
 
     @cached_property
-    def _rescaled(self) -> Data:
-        return rescaled(self._graph, self._judge.repetition.scaling)
-
-    @cached_property
     def _groups(self) -> Groups | None:
         """Of all nodes, where groups have thresholds."""
         if (kind := self._judge.config.calibrate) == POOLED:
             return None
-        member, names = membership(kind, self._judge.repetition)
+        graph, partition = self._judge.repetition.graph, self._judge.repetition.partition
+        members = {
+            "client": (partition.client, partition.names),
+            "class": (graph.y.numpy(), tuple(graph.label_names)),
+        }
+        if kind == "group":
+            return Groups(kind, tuple(graph.group_names), graph.group.numpy())
+        member, names = members[kind]
         return Groups(kind, names, member)
 
     def _calibrations(self, view: View) -> dict[str, Calibration]:
@@ -139,21 +147,30 @@ class Keeper:
         return found
 
 
-def _models(recipe: Recipe, outcome: Outcome) -> tuple[Model, ...]:
-    clients = outcome.prepared.federation.clients
-    return tuple(
-        Model(
-            planned(outcome.plans[kind]),
-            outcome.models[kind].weights,
-            np.stack([log_prior(client, outcome.plans[kind]) for client in clients]),
-            outcome.temperatures.get(kind, 1.0),
+def _models(
+    federation: Federation, outcome: Outcome, graphs: Sequence[PartyGraph]
+) -> tuple[Model, ...]:
+    """The models that are needed to predict: of a recipe that only tunes, the last one."""
+    recipe, session = outcome.recipe, federation.session
+    speaking = list(recipe.models.items())
+    if recipe.personal == "tuned":
+        speaking = speaking[-1:]
+    found = []
+    for kind, part in speaking:
+        plan = plan_of(session.config, session.classes, part)
+        found.append(
+            Model(
+                planned(plan),
+                [party.weights[part] for party in federation.parties],
+                np.stack([log_prior(graph, plan) for graph in graphs]),
+                outcome.temperatures.get(kind, 1.0),
+            )
         )
-        for kind in SPEAKING[recipe.personal]
-    )
+    return tuple(found)
 
 
 def _generated(
-    clients: Sequence[Client], parts: Sequence[ClientGraph], names: NDArray[np.uint64]
+    clients: Sequence[PartyGraph], parts: Sequence[ClientGraph], names: NDArray[np.uint64]
 ) -> tuple[Generated | None, ...]:
     """What was appended to the clients' graphs (see :func:`fedcover.party.augment.augment`)."""
     found: list[Generated | None] = []

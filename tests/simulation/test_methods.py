@@ -4,8 +4,8 @@ from scipy import sparse
 
 from fedcover import Config
 from fedcover.config import GenSettings, VaeSettings, recipe_of
-from fedcover.experiment.methods import METHODS, Repetition, Setting
-from fedcover.experiment.training import plan_of
+from fedcover.run.methods import METHODS, Repetition, Setting
+from fedcover.run.training import plan_of
 from fedcover.federation import InProcess, Trained
 from fedcover.graphs import Role, feature_matrix, partition, split
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedcover import conformal, run
-from fedcover.experiment.graph_scores import Neighbourhoods
-from fedcover.experiment.run import prepare
+from fedcover.run.graph_scores import Neighbourhoods
+from fedcover.simulation.repetition import prepare
 from fedcover.federation import InProcess
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs import Role

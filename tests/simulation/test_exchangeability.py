@@ -8,7 +8,7 @@ import torch
 
 from fedcover import run
 from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings
-from fedcover.experiment.evaluation import Judge
+from fedcover.simulation.evaluation import Judge
 from fedcover.federation import InProcess
 from fedcover.graphs import Role
 

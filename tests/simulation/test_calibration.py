@@ -8,7 +8,7 @@ import pytest
 
 from fedcover import Config, UsageError, run
 from fedcover.config.names import CALIBRATIONS
-from fedcover.experiment.frames import KEY
+from fedcover.simulation.frames import KEY
 from fedcover.parties.job import Job
 from fedcover.report.page import write_run_page
 

@@ -8,8 +8,8 @@ import pytest
 from scipy import sparse
 
 import fedcover
-from fedcover.experiment.evaluation import Judge
-from fedcover.experiment.run import prepare
+from fedcover.simulation.evaluation import Judge
+from fedcover.simulation.repetition import prepare
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs import Role
 

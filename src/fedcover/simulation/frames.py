@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedcover.experiment.methods import Repetition
-from fedcover.federation.ledger import Ledger
 from fedcover.graphs.labels import spelt_sets
+from fedcover.ledger import Entry, kind_of
+from fedcover.simulation.repetition import Repetition
 
 KEY = ("method", "score", "quantile", "alpha", "seed")
 
@@ -69,10 +69,13 @@ LEDGER: dict[str, Any] = {
     "method": pl.String,
     "seed": pl.Int64,
     "kind": pl.String,
+    "part": pl.String,
+    "array": pl.String,
     "direction": pl.String,
     "client": pl.String,
     "round": pl.Int64,
     "rounds": pl.Int64,
+    "type": pl.String,
     "shape": pl.List(pl.Int64),
     "bytes": pl.Int64,
 }
@@ -83,13 +86,26 @@ def frame(rows: Iterable[Mapping[str, Any]], schema: dict[str, Any]) -> pl.DataF
     return pl.DataFrame([dict(row) for row in rows], schema=schema)
 
 
-def ledger_frame(method: str, repetition: Repetition, ledger: Ledger) -> pl.DataFrame:
-    """One row an array that travelled in one round, or alike in several, at one client."""
-    names = repetition.partition.names
-    key = (method, repetition.seed)
+def ledger_frame(
+    method: str, seed: int, names: Sequence[str], entries: Iterable[Entry]
+) -> pl.DataFrame:
+    """One row an array that travelled in one round, or alike in several, at one party."""
     rows = [
-        (*key, e.kind, e.direction, names[e.client], e.round, e.rounds, list(e.shape), e.bytes)
-        for e in ledger
+        (
+            method,
+            seed,
+            kind_of(e.part),
+            e.part,
+            e.array,
+            e.direction,
+            names[e.party],
+            e.round,
+            e.rounds,
+            e.type,
+            list(e.shape),
+            e.bytes,
+        )
+        for e in entries
     ]
     return pl.DataFrame(rows, schema=LEDGER, orient="row")
 

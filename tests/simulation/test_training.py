@@ -7,8 +7,8 @@ import pytest
 
 from fedcover.config import Recipe, recipe_of
 from fedcover.errors import UsageError
-from fedcover.experiment.run import prepare
-from fedcover.experiment.training import Trainer
+from fedcover.simulation.repetition import prepare
+from fedcover.run.training import Trainer
 from fedcover.federation import InProcess
 
 

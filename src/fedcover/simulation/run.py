@@ -1,4 +1,4 @@
-"""A run: configuration in, tidy tables out."""
+"""A simulation: a graph and a configuration in, tidy tables out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,25 @@ import torch
 from torch_geometric.data import Data
 
 from fedcover import __version__
-from fedcover.config import Config, Recipe, recipe_of
+from fedcover.algorithm.session import Outcome
+from fedcover.carriers.stacked import Stacked
+from fedcover.carriers.stacked.lockstep import Progress
+from fedcover.config import Config, recipe_of
 from fedcover.errors import UsageError
-from fedcover.experiment.evaluation import Evaluation, Judge
-from fedcover.experiment.features import on_one_scale
-from fedcover.experiment.frames import (
+from fedcover.graphs.assemble import feature_matrix
+from fedcover.graphs.check import check_graph
+from fedcover.graphs.labels import NO_LABEL
+from fedcover.graphs.splits import Role
+from fedcover.graphs.statistics import describe
+from fedcover.ledger import totals
+from fedcover.models.private_vae import check_size, noise_note
+from fedcover.party.calibration import mixture_weights
+from fedcover.predictor import Predictor, save_predictor
+from fedcover.predictor.files import FOLDER
+from fedcover.privacy import Spending, spending
+from fedcover.simulation.drawing import Shown, shown
+from fedcover.simulation.evaluation import Evaluation, Judge
+from fedcover.simulation.frames import (
     GROUPS,
     KEY,
     LEDGER,
@@ -32,22 +46,9 @@ from fedcover.experiment.frames import (
     frame,
     ledger_frame,
 )
-from fedcover.experiment.keeping import Keeper, kept
-from fedcover.experiment.methods import METHODS, Progress, Repetition
-from fedcover.experiment.shown import Shown, shown
-from fedcover.experiment.store import write_run
-from fedcover.experiment.training import Outcome, Trainer
-from fedcover.federation import Engine, InProcess
-from fedcover.graphs.assemble import bag_of_words, feature_matrix
-from fedcover.graphs.check import check_graph
-from fedcover.graphs.labels import NO_LABEL
-from fedcover.graphs.partition import partition
-from fedcover.graphs.splits import Role, split
-from fedcover.graphs.statistics import describe
-from fedcover.models.private_vae import check_size
-from fedcover.predictor import Predictor, save_predictor
-from fedcover.predictor.files import FOLDER
-from fedcover.privacy import Spending, spending
+from fedcover.simulation.predictors import Maker, kept
+from fedcover.simulation.repetition import Federation, Repetition, federation, prepare, settled
+from fedcover.simulation.store import write_run
 
 UNSCALED = 100.0
 """A feature beyond this is not on the scale that weights are drawn for."""
@@ -96,13 +97,7 @@ class Run:
         )
 
 
-def run(
-    graph: Data,
-    config: Config | None = None,
-    *,
-    engine: Engine | None = None,
-    progress: Progress | None = None,
-) -> Run:
+def run(graph: Data, config: Config | None = None, *, progress: Progress | None = None) -> Run:
     """Cut the graph, train every method on every seed, calibrate, and judge the sets.
 
     What a user should know of it, ``info["notes"]``, goes to the logger ``fedcover`` besides.
@@ -117,7 +112,6 @@ def run(
             f"{graph.name} has no groups, which calibrate 'group' needs; --group names a column of "
             "its nodes."
         )
-    engine = engine or InProcess()
     report = progress or _silent
     clock = _Clock()
 
@@ -127,27 +121,32 @@ def run(
         report("partition", len(repetitions), config.seeds)
     seen = shown(repetitions[0])
     judges = [
-        Judge(repetition, config, engine, seen.test if repetition is repetitions[0] else None)
+        Judge(repetition, config, seen.test if repetition is repetitions[0] else None)
         for repetition in repetitions
     ]
     clock.stop("partition")
 
-    spending = _afforded(repetitions, config)
+    spent = _afforded(repetitions, config)
     book = _Book(graph.name, config)
-    keeper, predictors = Keeper(graph, judges[0]), list[Predictor]()
-    trainer = Trainer(repetitions, config, engine, len(graph.label_names), report, clock.stop)
+    maker, predictors = Maker(graph, judges[0]), list[Predictor]()
+    simulation = Simulation(repetitions, config, report)
     for name in config.methods:
         recipe = recipe_of(name)
-        for done, (judge, outcome) in enumerate(zip(judges, trainer.outcomes(recipe), strict=True)):
-            report(f"calibrate {name}", done, config.seeds)
-            evaluation = judge.evaluate(outcome.logits, outcome.ledger, outcome.prepared.parts)
-            _announce(outcome, evaluation, config.calibrate)
-            book.enter(recipe, judge.repetition, outcome, evaluation)
+        federations, outcomes = simulation.method(name)
+        clock.stop(f"train {name}")
+        for done, (judge, own, outcome) in enumerate(
+            zip(judges, federations, outcomes, strict=True)
+        ):
+            report(f"judge {name}", done, config.seeds)
+            evaluation = judge.evaluate(own, outcome)
+            if recipe.base == "gen" and spent is not None and (said := _noise(own, config)):
+                outcome.notes.append(f"gen: {said}")
+            book.enter(own, outcome, evaluation)
             if done == 0 and kept(recipe):
-                card = _card(graph, judge, evaluation, spending if recipe.base == "gen" else None)
-                predictors.append(keeper.predictor(recipe, outcome, evaluation, card))
-        report(f"calibrate {name}", config.seeds, config.seeds)
-        clock.stop(f"calibrate {name}")
+                card = _card(graph, judge, evaluation, spent if recipe.base == "gen" else None)
+                predictors.append(maker.predictor(own, outcome, card))
+        report(f"judge {name}", config.seeds, config.seeds)
+        clock.stop(f"judge {name}")
     notes = [
         *_unlabelled(graph),
         *_unused_clients(graph, config),
@@ -167,7 +166,7 @@ def run(
         "cut_edges": [r.partition.cut_edges.shape[1] for r in repetitions],
         "chosen_on_validation": book.chosen,
         "bytes_by_kind": book.sent,
-        "privacy": asdict(spending) if spending else None,
+        "privacy": asdict(spent) if spent else None,
         "notes": notes,
         "seconds": clock.stages,
         "versions": versions(),
@@ -178,12 +177,12 @@ def run(
     sets = pl.concat(book.sets).select(*KEY, pl.exclude(KEY))
     results, groups = frame(book.results, RESULTS), frame(book.groups, GROUPS)
     ledger, scores = pl.concat(book.ledgers), pl.concat(book.scores)
-    own = None if config.calibrate == "pooled" else frame(book.thresholds, THRESHOLDS)
-    return Run(config, results, groups, sets, ledger, info, seen, scores, own, predictors)
+    by_group = None if config.calibrate == "pooled" else frame(book.thresholds, THRESHOLDS)
+    return Run(config, results, groups, sets, ledger, info, seen, scores, by_group, predictors)
 
 
 def _card(
-    graph: Data, judge: Judge, evaluation: Evaluation, spending: Spending | None
+    graph: Data, judge: Judge, evaluation: Evaluation, spent: Spending | None
 ) -> dict[str, Any]:
     """What a predictor's card says."""
     measured = ("score", "quantile", "alpha", "coverage", "set_size")
@@ -193,23 +192,45 @@ def _card(
         "nodes": int(graph.num_nodes),
         "n_calibration": int((judge.repetition.roles == Role.CALIB).sum()),
         "coverage": [{key: row[key] for key in measured} for row in evaluation.results],
-        "privacy": asdict(spending) if spending else None,
+        "privacy": asdict(spent) if spent else None,
         "notes": evaluation.notes,
     }
 
 
-def settled(config: Config, graph: Data) -> Config:
-    """The configuration with what it leaves to the graph.
+class Simulation:
+    """Runs methods on the same repetitions; what several have in common is done once."""
 
-    Numbers of own tables are standardised, unless they look like counts of words, or rows are to
-    have length one: either is a way to bring features to one scale.
-    """
-    unit_features, standardise = config.unit_features, config.standardise
-    if unit_features is None:
-        unit_features = not standardise and bag_of_words(feature_matrix(graph))
-    if standardise is None:
-        standardise = not unit_features and "numeric" in graph and bool(graph.numeric.any())
-    return replace(config, unit_features=unit_features, standardise=standardise)
+    def __init__(self, repetitions: Sequence[Repetition], config: Config, report: Progress) -> None:
+        self._repetitions, self._config, self._report = repetitions, config, report
+        self._federations: dict[bool, tuple[list[Federation], Stacked]] = {}
+
+    def method(
+        self, name: str, *, calibrated: bool = True
+    ) -> tuple[list[Federation], list[Outcome]]:
+        """Every repetition's parties and what came of the method there."""
+        whole = recipe_of(name).method.graph == "whole"
+        federations, carrier = self._with(whole)
+        talks = [
+            one.session.method(name) if calibrated else one.session.train(name)
+            for one in federations
+        ]
+        return federations, carrier.carry(talks, self._report)
+
+    def take_linker(self, other: Simulation) -> None:
+        """Use the prototypes and the link predictor of another simulation of these repetitions."""
+        if other is not self and False in other._federations:
+            pairs = zip(self._with(False)[0], other._with(False)[0], strict=True)
+            for mine, its in pairs:
+                mine.take_linker(its)
+
+    def _with(self, whole: bool) -> tuple[list[Federation], Stacked]:
+        if whole not in self._federations:
+            made = [federation(one, self._config, whole=whole) for one in self._repetitions]
+            alone = self._config.patience is not None
+            carrier = Stacked([one.carried for one in made], alone=alone)
+            carrier.carry([one.session.prepare() for one in made])
+            self._federations[whole] = made, carrier
+        return self._federations[whole]
 
 
 def _unlabelled(graph: Data) -> list[str]:
@@ -249,16 +270,6 @@ def _unscaled(graph: Data, asked: Config, config: Config) -> list[str]:
     ]
 
 
-def _announce(outcome: Outcome, evaluation: Evaluation, calibrate: str) -> None:
-    """The server's conclusions, which clients need to make their sets (docs/guarantee.md)."""
-    ledger, clients = outcome.ledger, len(outcome.prepared.parts)
-    if evaluation.raps:
-        ledger.announce("chosen raps constants", np.array(evaluation.raps, np.float64), clients)
-    # By client, each is told its own threshold alone.
-    told = [q_hats[:1] if calibrate == "client" else q_hats for q_hats in evaluation.announced]
-    ledger.announce("thresholds", np.concatenate(told), clients)
-
-
 def _afforded(repetitions: Sequence[Repetition], config: Config) -> Spending | None:
     """What privacy costs, found out before the first training, as is who cannot afford it."""
     privacy = config.privacy
@@ -266,11 +277,18 @@ def _afforded(repetitions: Sequence[Repetition], config: Config) -> Spending | N
         return None
     spent = spending(privacy)
     for repetition in repetitions:
-        owner, trains = repetition.partition.client, repetition.roles == Role.TRAIN
-        counts = np.bincount(owner[trains], minlength=repetition.partition.clients)
-        for number, nodes in enumerate(counts):
-            check_size(int(nodes), number, privacy)
+        for party in repetition.data:
+            check_size(len(party.nodes(Role.TRAIN)), party.number, privacy)
     return spent
+
+
+def _noise(federation: Federation, config: Config) -> str | None:
+    """What there is to say about privacy's noise."""
+    assert config.privacy is not None
+    if not config.privacy.active:
+        return None
+    graphs = [party.graph for party in federation.parties]
+    return noise_note(graphs, config.gen.vae, config.privacy)
 
 
 class _Book:
@@ -289,20 +307,16 @@ class _Book:
         self.sent: dict[str, list[dict[str, dict[str, int]]]] = {}
         self._notes: dict[str, dict[int, None]] = {}  # to their seeds
 
-    def enter(
-        self,
-        recipe: Recipe,
-        repetition: Repetition,
-        outcome: Outcome,
-        evaluation: Evaluation,
-    ) -> None:
+    def enter(self, federation: Federation, outcome: Outcome, evaluation: Evaluation) -> None:
         """Enter one method's outcome on one seed."""
+        recipe, repetition, found = outcome.recipe, federation.repetition, outcome.calibrated
         method = str(recipe)
         own = {"method": method, "seed": repetition.seed}
+        seconds = sum(federation.carried.seconds[part] for part in recipe.models.values())
         seen = {
             "clients": repetition.partition.clients,
-            "model": METHODS[recipe.base].model or self._model,
-            "train_seconds": round(outcome.seconds, 4),
+            "model": recipe.method.model or self._model,
+            "train_seconds": round(seconds, 4),
         }
         self.results += [{**self._common, **own, **seen, **row} for row in evaluation.results]
         self.groups += [{**own, **row} for row in evaluation.groups]
@@ -311,17 +325,23 @@ class _Book:
         self.sets += [f.select(named, pl.all()) for f in evaluation.sets]
         self.scores += [f.select(named, pl.all()) for f in evaluation.scores]
         choices = {
-            "temperature": evaluation.temperature,
-            "raps": evaluation.raps._asdict() if evaluation.raps else None,
-            **{name: chosen._asdict() for name, chosen in evaluation.diffusion.items()},
+            "temperature": found.temperature,
+            "raps": found.raps._asdict() if found.raps else None,
+            **{name: chosen._asdict() for name, chosen in found.diffusion.items()},
             **outcome.chosen,
         }
+        if recipe.personal == "mix":
+            choices["mixture"] = [
+                mixture_weights(party, method).tolist() for party in federation.parties
+            ]
         for choice, value in choices.items():
             self.chosen.setdefault(method, {}).setdefault(choice, []).append(value)
-        if METHODS[recipe.base].federated:
-            self.sent.setdefault(method, []).append(outcome.ledger.totals())
-            self.ledgers.append(ledger_frame(method, repetition, outcome.ledger))
-        for note in [*outcome.prepared.notes, *evaluation.notes]:
+        if recipe.method.federated:
+            entries = federation.carried.ledger.of(method, outcome.parts)
+            self.sent.setdefault(method, []).append(totals(entries))
+            names = repetition.partition.names
+            self.ledgers.append(ledger_frame(method, repetition.seed, names, entries))
+        for note in [*outcome.notes, *evaluation.notes]:
             self._notes.setdefault(note, {})[repetition.seed] = None
 
     def sentences(self) -> list[str]:
@@ -344,26 +364,6 @@ class _Clock:
         now = time.perf_counter()
         self.stages[stage] = round(now - self._last, 3)
         self._last = now
-
-
-def prepare(graph: Data, config: Config, seed: int) -> Repetition:
-    """One seed's experiment: partition, split, and features on one scale.
-
-    Where the configuration leaves open whether to standardise (see :func:`settled`), it is not
-    done.
-    """
-    parts = partition(graph, config.clients, config.partition, seed)
-    roles = split(
-        parts.client,
-        np.random.default_rng([seed, 0x5917]),
-        train=config.train,
-        valid=config.valid,
-        given=graph.split.numpy() if "split" in graph else None,
-        names=parts.names,
-        labelled=graph.y.numpy() != NO_LABEL,
-    )
-    graph, scaling, summed = on_one_scale(graph, parts, roles, bool(config.standardise))
-    return Repetition(graph, parts, roles, seed, scaling, summed)
 
 
 def versions() -> dict[str, str]:

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedcover.config import Config
 from fedcover.errors import DataError
-from fedcover.experiment.run import prepare, run, settled
+from fedcover.simulation.run import prepare, run, settled
 from fedcover.graphs import Role, load, scaled
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.check import check_graph
@@ -212,7 +212,7 @@ def test_what_stands_for_an_unknown_label_is_never_looked_at(tmp_path: Path) -> 
         guessed = load(tmp_path)
         repetition = prepare(graph, settled(CONFIG, graph), 0)
         guessed.y = torch.where(graph.y < 0, other, graph.y)
-        from fedcover.experiment.evaluation import Judge
+        from fedcover.simulation.evaluation import Judge
         from fedcover.federation.ledger import Ledger
 
         config = settled(replace(CONFIG, seeds=1), graph)

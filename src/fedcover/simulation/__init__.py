@@ -1,5 +1,5 @@
 """From a graph and a configuration to tables on disk."""
 
-from fedcover.experiment.run import Run, run
+from fedcover.simulation.run import Run, run
 
 __all__ = ["Run", "run"]

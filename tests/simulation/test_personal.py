@@ -8,9 +8,9 @@ import pytest
 
 from fedcover import conformal, run
 from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings, recipe_of
-from fedcover.experiment.frames import KEY
-from fedcover.experiment.run import prepare
-from fedcover.experiment.training import Trainer
+from fedcover.simulation.frames import KEY
+from fedcover.simulation.repetition import prepare
+from fedcover.run.training import Trainer
 from fedcover.federation import InProcess, Reference
 from fedcover.graphs import Role
 from fedcover.neighbors import fedsage

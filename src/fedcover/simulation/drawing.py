@@ -14,10 +14,10 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fedcover.experiment.methods import Repetition
 from fedcover.graphs.partition import boundary
 from fedcover.graphs.splits import Role
 from fedcover.report.layout import positions
+from fedcover.simulation.repetition import Repetition
 
 MAX_NODES = 3_000
 MAX_EDGES = 12_000

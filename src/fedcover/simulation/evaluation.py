@@ -1,8 +1,4 @@
-"""From one repetition's logits to its rows: temperature, scores, quantiles, sets, metrics.
-
-Nothing that shapes a score sees a calibration or test label (docs/guarantee.md): temperature,
-RAPS's constants and the weights of graph scores come from validation nodes.
-"""
+"""A calibrated method, judged as only a simulation can: many re-splits, groups, single nodes."""
 
 from __future__ import annotations
 
@@ -15,71 +11,56 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedcover import conformal
+from fedcover.algorithm.calibrate import Thresholds, cases_of
+from fedcover.algorithm.session import Outcome
 from fedcover.config import Config
 from fedcover.conformal.checks import check_shares
 from fedcover.conformal.temperature import MAX_TEMPERATURE
-from fedcover.experiment import temperature
-from fedcover.experiment.calibration import calibration_of
-from fedcover.experiment.frames import scores_frame, sets_frame
-from fedcover.experiment.graph_scores import Neighbourhoods
-from fedcover.experiment.methods import Repetition
-from fedcover.federation import Engine, InProcess
-from fedcover.federation.ledger import Ledger
 from fedcover.graphs.inspection import TEST_SLACK
-from fedcover.graphs.partition import ClientGraph, boundary
+from fedcover.graphs.partition import boundary
 from fedcover.graphs.splits import Role, resplits
+from fedcover.party import calibration
+from fedcover.simulation.frames import scores_frame, sets_frame
+from fedcover.simulation.repetition import Federation, Repetition
 
 DEGREES = ("0", "1", "2-3", "4-7", "8-15", "16+")
 POSITIONS = ("interior", "boundary")
 
 
+_NAMED = 8  # groups that a note lists
+
+
 @dataclass
 class Evaluation:
-    """The rows of one method and seed, and what was chosen on validation nodes."""
+    """The rows of one method and seed."""
 
     results: list[dict[str, Any]] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
     sets: list[pl.DataFrame] = field(default_factory=list)
     scores: list[pl.DataFrame] = field(default_factory=list)  # of the nodes a page shows
     notes: list[str] = field(default_factory=list)
-    temperature: float = 1.0
-    raps: conformal.RapsConstants | None = None
-    diffusion: dict[str, conformal.Diffusion] = field(default_factory=dict)  # by graph score
-    mixture: Sequence[float] | None = None  # the clients' shares of test nodes, for that rule
     thresholds: list[dict[str, Any]] = field(default_factory=list)  # where groups have their own
-    announced: list[NDArray[np.float32]] = field(default_factory=list)  # what a client is told
-
-
-def base_score(name: str) -> conformal.Score:
-    """The score of single nodes that a score is, or is built on."""
-    graph = conformal.GRAPH_SCORES.get(name)
-    return conformal.SCORES[graph.base if graph else name]
 
 
 class Judge:
-    """What all methods of one repetition are judged by: the same u, nodes and re-splits."""
+    """What all methods of one repetition are judged by: the same nodes and re-splits."""
 
     def __init__(
         self,
         repetition: Repetition,
         config: Config,
-        engine: Engine | None = None,
         shown: NDArray[np.int64] | None = None,
     ) -> None:
         """``shown``: nodes whose scores of all labels are kept, for a page to explain sets by."""
         graph, partition = repetition.graph, repetition.partition
         self.shown = shown
         self.repetition, self.config = repetition, config
-        self.engine = engine or InProcess()
         if config.mixture is not None:
             check_shares(config.mixture, partition.clients, "mixture")  # before any training
-        self.calibration = calibration_of(config.calibrate, repetition, self.engine)
-        self.neighbourhoods = Neighbourhoods(repetition, self.engine)
         self.y = graph.y.numpy()
         self.pool = np.flatnonzero(repetition.roles >= Role.CALIB)
         self.client = partition.client[self.pool]
         rng = np.random.default_rng([repetition.seed, 0xC0F])
-        self.u = rng.random(len(self.y))
         masks = resplits(repetition.roles, partition.client, config.resplits, rng)
         self.is_calibration = masks[:, self.pool]
         degree = np.bincount(graph.edge_index[0].numpy(), minlength=len(self.y))
@@ -101,47 +82,27 @@ class Judge:
             self.groups["group"] = graph.group.numpy()[self.pool]
             self.group_names["group"] = graph.group_names
 
-    def evaluate(
-        self,
-        logits: NDArray[np.float32],
-        ledger: Ledger,
-        parts: Sequence[ClientGraph] | None = None,
-    ) -> Evaluation:
-        """Calibrate these logits (all nodes of the graph) and judge the sets.
-
-        ``parts`` are the graphs that graph-aware scores may look at; None: every client's own.
-        """
-        outcome = Evaluation(notes=self._notes())
-        outcome.temperature = temperature.fit(
-            self.config.temperature, logits, self.repetition, self.engine, ledger
-        )
-        if np.isclose(outcome.temperature, MAX_TEMPERATURE):
-            outcome.notes.append(
-                f"the temperature stopped at its bound, {outcome.temperature:g}: the logits are "
+    def evaluate(self, federation: Federation, outcome: Outcome) -> Evaluation:
+        """Judge the sets of a method that the parties have calibrated."""
+        found, method = outcome.calibrated, str(outcome.recipe)
+        evaluation = Evaluation(notes=self._notes())
+        if np.isclose(found.temperature, MAX_TEMPERATURE):
+            evaluation.notes.append(
+                f"the temperature stopped at its bound, {found.temperature:g}: the logits are "
                 "far from probabilities; are the features scaled?"
             )
-        probs = conformal.softmax(logits, outcome.temperature)
-        if any(base_score(name).tuned for name in self.config.scores):
-            outcome.raps = self.engine.ask(
-                conformal.raps_server(),
-                conformal.raps_client,
-                self._validation(probs, self.u),
-                kind="raps constants",
-                on_message=ledger.listener(),
-            )
-        outcome.mixture = self._shares(ledger)
+        parties = federation.parties
+        probs = federation.gathered([calibration.probs(party, method) for party in parties])
         accuracy = float(np.mean(probs[self.pool].argmax(axis=1) == self.y[self.pool]))
+        thresholds = iter(zip(cases_of(self.config), found.thresholds, strict=True))
         for name in self.config.scores:
-            graph = conformal.GRAPH_SCORES.get(name)
-            scores = conformal.score(graph.base if graph else name, probs, self.u, outcome.raps)
-            if graph:
-                scores, chosen = self.neighbourhoods.scores(name, scores, ledger, parts)
-                outcome.diffusion[name] = chosen
-            self._judge(name, scores, accuracy, ledger, outcome)
+            own = [calibration.scores(party, method, name) for party in parties]
+            scores = federation.gathered(own).copy()
+            self._judge(name, scores, accuracy, federation, outcome, thresholds, evaluation)
             if self.shown is not None:
                 kept = scores_frame(self.repetition, self.shown, probs, scores, name)
-                outcome.scores.append(kept)
-        return outcome
+                evaluation.scores.append(kept)
+        return evaluation
 
     def _notes(self) -> list[str]:
         """What the split says about the promise, before any model."""
@@ -181,18 +142,6 @@ class Judge:
         test = self._counts(Role.TEST)
         return float(np.abs(test / test.sum() - weights / weights.sum()).sum() / 2)
 
-    def _shares(self, ledger: Ledger) -> Sequence[float] | None:
-        """What the rule ``mixture`` promises for: the config's shares, or the test nodes'."""
-        if "mixture" not in self.config.quantiles or self.config.mixture is not None:
-            return self.config.mixture
-        return self.engine.ask(
-            conformal.count_server(),
-            conformal.count_client,
-            self._counts(Role.TEST).tolist(),
-            kind="test nodes",
-            on_message=ledger.listener(),
-        )
-
     def _legend(self) -> str:
         """What the numbers of clients in a note stand for, where clients have names."""
         names = self.repetition.partition.names
@@ -200,53 +149,44 @@ class Judge:
             return ""
         return f" Clients: {', '.join(f'{k} is {name}' for k, name in enumerate(names))}."
 
-    def _validation(self, *arrays: NDArray[Any]) -> list[Any]:
-        """Each client's validation nodes: first array, labels, further arrays."""
-        columns = [
-            self.repetition.by_client(Role.VALID, a) for a in (arrays[0], self.y, *arrays[1:])
-        ]
-        return list(zip(*columns, strict=True))
-
     def _judge(
         self,
         name: str,
         scores: NDArray[np.float32],
         accuracy: float,
-        ledger: Ledger,
-        outcome: Evaluation,
+        federation: Federation,
+        outcome: Outcome,
+        thresholds: Any,
+        evaluation: Evaluation,
     ) -> None:
-        config, y = self.config, self.y
+        config, y, method = self.config, self.y, str(outcome.recipe)
         true = scores[np.arange(len(y)), y]
-        if not config.empty_sets:
-            # The likeliest label always belongs to the set, whatever q̂ is.
+        if not config.empty_sets:  # the likeliest label always belongs to the set, whatever q̂ is
             scores[np.arange(len(y)), scores.argmin(axis=1)] = -np.inf
         test = np.flatnonzero(self.repetition.roles == Role.TEST)
+        member = self._member()
         for rule in config.quantiles:
-            shares = outcome.mixture if rule == "mixture" else None
-            q_hats = self.calibration.over_resplits(
-                rule, true, self.pool, self.is_calibration, config.alphas, shares
-            )
+            q_hats = self._over_resplits(rule, true, federation, outcome, member)
             for a, alpha in enumerate(config.alphas):
-                found = self.calibration.thresholds(rule, true, alpha, shares, ledger)
-                if found.note:
-                    numbered = rule in ("average", "mixture") and config.calibrate == "pooled"
-                    legend = self._legend() if numbered else ""
-                    outcome.notes.append(f"quantile {rule}: {found.note}{legend}")
+                case, found = next(thresholds)
+                sets = self._sets(federation, method, cases_of(config).index(case))
+                self._note(rule, alpha, found, evaluation)
                 judged = conformal.evaluate_resplits(
                     scores[self.pool],
                     y[self.pool],
                     q_hats[:, a],
                     ~self.is_calibration,
                     self.groups,
-                    node_group=self.calibration.node_group(self.pool),
+                    node_group=None if config.calibrate in ("pooled", "class") else member,
                 )
                 key = {"score": name, "quantile": rule, "alpha": alpha}
-                outcome.results.append(
+                pooled = config.calibrate == "pooled"
+                evaluation.results.append(
                     {
                         **key,
-                        "n_calibration": found.n_calibration,
+                        "n_calibration": found.pooled.n_calibration,
                         "n_test": len(test),
-                        "q_hat": found.q_hat,
+                        "q_hat": found.pooled.q_hat if pooled else None,
                         "coverage": judged.coverage,
                         "set_size": judged.set_size,
                         "singleton_rate": judged.singleton_rate,
@@ -258,11 +198,77 @@ class Judge:
                         "accuracy": accuracy,
                     }
                 )
-                outcome.groups += [{**key, **row} for row in self._group_rows(judged)]
-                outcome.thresholds += [{**key, **row} for row in found.rows]
-                outcome.announced.append(found.announced)
-                sets = self.calibration.sets(scores[test], test, found)
-                outcome.sets.append(sets_frame(self.repetition, test, sets, key))
+                evaluation.groups += [{**key, **row} for row in self._group_rows(judged)]
+                evaluation.thresholds += [{**key, **row} for row in self._threshold_rows(found)]
+                evaluation.sets.append(sets_frame(self.repetition, test, sets, key))
+
+    def _member(self) -> NDArray[np.int64] | None:
+        """Which threshold each node of the pool takes; None: there is one for all."""
+        kind = self.config.calibrate
+        return None if kind == "pooled" else self.groups[kind]
+
+    def _over_resplits(
+        self,
+        rule: str,
+        true: NDArray[np.float32],
+        federation: Federation,
+        outcome: Outcome,
+        member: NDArray[np.int64] | None,
+    ) -> NDArray[np.float32]:
+        """q̂ of every re-split and level, (R, levels), and group where groups have their own."""
+        client = np.zeros_like(self.client) if federation.whole else self.client
+        common = (rule, true[self.pool], client)
+        clients = len(federation.parties)
+        if member is not None:
+            return conformal.group_quantiles_over_resplits(
+                *common,
+                member,
+                self.is_calibration,
+                self.config.alphas,
+                clients=clients,
+                groups=len(self.group_names[self.config.calibrate]),
+            )
+        shares = outcome.calibrated.shares if rule == "mixture" else None
+        return conformal.quantile_over_resplits(
+            *common, self.is_calibration, self.config.alphas, clients=clients, shares=shares
+        )
+
+    def _sets(self, federation: Federation, method: str, case: int) -> NDArray[np.bool_]:
+        """The parties' sets of their test nodes, in the order of the graph."""
+        if len(federation.parties) == 1:
+            return federation.parties[0].sets[method][case]
+        test = self.repetition.roles == Role.TEST
+        order = np.argsort(self.repetition.partition.client[test], kind="stable")
+        joined = np.concatenate([party.sets[method][case] for party in federation.parties])
+        sets = np.empty_like(joined)
+        sets[order] = joined
+        return sets
+
+    def _threshold_rows(self, found: Thresholds) -> list[dict[str, Any]]:
+        kind = self.config.calibrate
+        names = self.group_names[kind] if found.groups else ()
+        return [
+            {
+                "kind": kind,
+                "group": name,
+                "n_calibration": own.n_calibration,
+                "clients": own.clients,
+                "q_hat": own.q_hat,
+                "fell_back": own.fell_back,
+            }
+            for name, own in zip(names, found.groups, strict=True)
+        ]
+
+    def _note(self, rule: str, alpha: float, found: Thresholds, evaluation: Evaluation) -> None:
+        note = found.pooled.note
+        if found.groups:
+            note = group_note(
+                self.config.calibrate, self.group_names[self.config.calibrate], alpha, found
+            )
+        elif note and rule in ("average", "mixture"):
+            note += self._legend()
+        if note:
+            evaluation.notes.append(f"quantile {rule}: {note}")
 
     def _group_rows(self, judged: conformal.ResplitMetrics) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = [
@@ -293,3 +299,17 @@ class Judge:
                 if metrics.n[i] > 0
             ]
         return rows
+
+
+def group_note(kind: str, names: Sequence[str], alpha: float, found: Thresholds) -> str:
+    """A sentence about groups that have too few calibration nodes for the level; "" if none has."""
+    small = [name for name, own in zip(names, found.groups, strict=True) if own.fell_back]
+    if not small:
+        return ""
+    listed = ", ".join(small[:_NAMED])
+    more = f" and {len(small) - _NAMED} more" if len(small) > _NAMED else ""
+    return (
+        f"alpha = {alpha:g} asks for more calibration nodes than {len(small)} of {len(names)} have "
+        f"by {kind} ({listed}{more}): they take the pooled threshold or their largest score, and "
+        f"this level is not promised for each of them. {found.pooled.note}"
+    ).rstrip()

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from fedcover.algorithm.calibrate import base_score
 from fedcover.conformal import RULES, beta_binomial, coverage_band
-from fedcover.experiment.evaluation import base_score
 
 CELL = ("score", "quantile", "method", "alpha")
 STANDARD_ERRORS = 3

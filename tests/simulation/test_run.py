@@ -7,7 +7,7 @@ import pytest
 from torch_geometric.data import Data
 
 from fedcover import Config, DataError, UsageError, run
-from fedcover.experiment.frames import KEY
+from fedcover.simulation.frames import KEY
 from fedcover.graphs import Role
 
 # The contract (docs/results.md), written out: other programs rely on names and order.

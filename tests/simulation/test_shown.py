@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from fedcover import run
-from fedcover.experiment.run import prepare
-from fedcover.experiment.shown import MAX_EDGES, Shown, _few_edges, shown
+from fedcover.simulation.repetition import prepare
+from fedcover.simulation.drawing import MAX_EDGES, Shown, _few_edges, shown
 from fedcover.graphs.splits import Role
 
 

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from fedcover.conformal import beta_binomial
-from fedcover.experiment.summary import summarise
+from fedcover.simulation.summary import summarise
 
 
 def tables(coverages, spreads, sizes, alpha=0.1):

@@ -10,9 +10,9 @@ import pytest
 
 import fedcover
 from fedcover import Config, UsageError, conformal
-from fedcover.experiment.evaluation import Judge
-from fedcover.experiment.methods import Repetition
-from fedcover.experiment.summary import summarise
+from fedcover.simulation.evaluation import Judge
+from fedcover.run.methods import Repetition
+from fedcover.simulation.summary import summarise
 from fedcover.federation.ledger import Ledger
 from fedcover.graphs import Role, partition, split
 

@@ -1,0 +1,110 @@
+"""One seed's experiment: the graph, how it is cut, and the parties that hold its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from fedcover.algorithm.session import Session
+from fedcover.carriers.stacked.lockstep import Repetition as Carried
+from fedcover.config import Config, recipe_of
+from fedcover.graphs.assemble import bag_of_words, feature_matrix
+from fedcover.graphs.partition import Partition, partition
+from fedcover.party.data import PartyData, cut_parties, gathered, whole_party
+from fedcover.party.party import Party
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """One seed: every party's data, and from them what only a simulation sees at once."""
+
+    graph: Data
+    partition: Partition
+    seed: int
+    data: list[PartyData]
+
+    @cached_property
+    def roles(self) -> NDArray[np.int8]:
+        """Of all nodes of the graph."""
+        return gathered(self.partition, [party.roles for party in self.data])
+
+    @cached_property
+    def u(self) -> NDArray[np.float64]:
+        """Of all nodes of the graph."""
+        return gathered(self.partition, [party.u for party in self.data])
+
+
+@dataclass
+class Federation:
+    """The parties of one repetition that a method is run with: those of the cut, or one owner."""
+
+    repetition: Repetition
+    parties: Sequence[Party]
+    session: Session
+    carried: Carried
+
+    @property
+    def whole(self) -> bool:
+        """Whether one owner holds everything that several did before the cut was undone."""
+        return len(self.parties) == 1 and self.repetition.partition.clients > 1
+
+    def gathered(self, by_party: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """What the parties hold, in the order of the graph's nodes."""
+        if len(self.parties) == 1:
+            return by_party[0]
+        return gathered(self.repetition.partition, by_party)
+
+    def take_linker(self, other: Federation) -> None:
+        """Use the prototypes and the link predictor that another federation of the same parties
+        has made."""
+        if other.session.take_prototypes(self.session):
+            for mine, its in zip(self.parties, other.parties, strict=True):
+                mine.take_linker(its)
+
+
+def prepare(graph: Data, config: Config, seed: int) -> Repetition:
+    """Cut the graph and give every node its role."""
+    parts = partition(graph, config.clients, config.partition, seed)
+    restored = any(recipe_of(name).method.graph == "restored" for name in config.methods)
+    return Repetition(
+        graph, parts, seed, cut_parties(graph, parts, config, seed, restored=restored)
+    )
+
+
+def federation(repetition: Repetition, config: Config, *, whole: bool = False) -> Federation:
+    """The parties of a repetition, ready to be asked; ``whole``: one owner of the whole graph."""
+    graph = repetition.graph
+    data, classes = repetition.data, len(graph.label_names)
+    if whole:
+        data = [whole_party(graph, repetition.partition, data)]
+    parties = [Party(one, config, classes) for one in data]
+    carried = Carried(parties)
+    session = Session(
+        config,
+        classes,
+        int(graph.x.shape[1]),
+        carried.census,
+        repetition.partition.names,
+        impute="missing" in graph,
+    )
+    return Federation(repetition, parties, session, carried)
+
+
+def settled(config: Config, graph: Data) -> Config:
+    """The configuration with what it leaves to the graph.
+
+    Numbers of own tables are standardised, unless they look like counts of words, or rows are to
+    have length one: either is a way to bring features to one scale.
+    """
+    unit_features, standardise = config.unit_features, config.standardise
+    if unit_features is None:
+        unit_features = not standardise and bag_of_words(feature_matrix(graph))
+    if standardise is None:
+        standardise = not unit_features and "numeric" in graph and bool(graph.numeric.any())
+    return replace(config, unit_features=unit_features, standardise=standardise)
