@@ -170,7 +170,7 @@ class Session:
 
         def ask() -> Conversation[dict[str, NDArray[Any]]]:
             marks = checks.Arrays(
-                {k: (np.int64, (self._features,)) for k in ("numeric", "missing")}
+                dict.fromkeys(("numeric", "missing"), (np.int64, (self._features,)))
             )
             found: Message = yield Sum("data/columns", "columns", check=marks, most=marks.nbytes)
             scaled = (found["numeric"] > 0) & bool(self.config.standardise)

@@ -21,13 +21,13 @@ from fedcover.training.plan import Plan
 from fedcover.training.program import fraction_bits, mean_loss
 from fedcover.training.weights import WEIGHTS, arrays_of
 
-TRAIN, ALONE = "train", "train alone"
+TRAIN, ALONE, START = "train", "train alone", "start alone"
 
 
 def verb_of(request: Ask | Train) -> str:
     """What a party is asked to do."""
     if isinstance(request, Train):
-        return TRAIN if request.plan.average else ALONE
+        return TRAIN if request.plan.average else ALONE if request.fit else START
     return request.verb
 
 

@@ -155,6 +155,7 @@ class Party:
 TRAINING: dict[str, Callable[[Party, str, int, Message], Message]] = {
     "train": local_training.train,
     "train alone": local_training.train_alone,
+    "start alone": local_training.train_alone,
 }
 
 ANSWERS: dict[str, Callable[[Party, str, Message], Message]] = {

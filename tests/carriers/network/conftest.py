@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from fedcover.config import Config, GenSettings
+from fedcover.algorithm.session import Outcome
+from fedcover.carriers.network.coordinate import Assignment
+from fedcover.carriers.network.coordinator import Coordinator, Transport
+from fedcover.carriers.network.in_process import InProcess
+from fedcover.carriers.network.job import Job
+from fedcover.carriers.network.member import Member
+from fedcover.config import Config, GenSettings, NetworkSettings
+from fedcover.config.schema import declared
 from fedcover.graphs.schema import Schema, read_schema
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders
-from fedcover.parties.coordinate import Assignment
-from fedcover.parties.drive import Driver, Transport
-from fedcover.parties.job import Job
-from fedcover.parties.loopback import Loopback
-from fedcover.parties.member import Member
 
 NAMES = ("ada", "bob", "cleo")
 
@@ -38,6 +40,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "rounds": 4,
         "hidden": 8,
         "unit_features": False,
+        "standardise": False,
         "alphas": (0.1, 0.3),
         "resplits": 2,
         "gen": GenSettings(prototypes=(2, 3), shares=(0.2, 0.5), link_rounds=3, screening=2),
@@ -46,16 +49,19 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 
 def make_job(**changes: Any) -> Job:
-    federation = {
-        key: changes.pop(key)
-        for key in ("sites", "least", "timeout", "join", "average")
-        if key in changes
-    }
+    of_network = [name for name in declared(NetworkSettings) if name in changes]
+    federation = {key: changes.pop(key) for key in of_network}
     return Job(config=Config(**settings(**changes)), **({"sites": 3} | federation))
 
 
 def members(sites: Path) -> list[Member]:
     return [Member(folder) for folder in site_folders(sites)]
+
+
+def only(outcomes: dict[int, dict[str, Outcome]]) -> dict[str, Outcome]:
+    """What came of the methods in a job with one seed."""
+    (found,) = outcomes.values()
+    return found
 
 
 @pytest.fixture
@@ -67,8 +73,8 @@ def assignment(sites: Path, schema: Schema, tmp_path: Path) -> Callable[..., Ass
 
 
 @pytest.fixture
-def driver(sites: Path, schema: Schema) -> Callable[..., Driver]:
-    def make(transport: Transport | None = None, **changes: Any) -> Driver:
-        return Driver(make_job(**changes), schema, transport or Loopback(members(sites)))
+def coordinator(sites: Path, schema: Schema) -> Callable[..., Coordinator]:
+    def make(transport: Transport | None = None, **changes: Any) -> Coordinator:
+        return Coordinator(make_job(**changes), schema, transport or InProcess(members(sites)))
 
     return make

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
 
-from fedcover.errors import DataError, FedcoverError
-from fedcover.simulation.store import check_target
-from fedcover.files import write_whole
-from fedcover.graphs.schema import Schema
 from fedcover.carriers.network.checkpoint import Checkpoint
 from fedcover.carriers.network.coordinator import Coordinator, OnRound, Transport
 from fedcover.carriers.network.job import Job
 from fedcover.carriers.network.journal import FILE, Journal
 from fedcover.carriers.network.outcome import write_outcome
+from fedcover.errors import DataError, FedcoverError
+from fedcover.files import write_whole
+from fedcover.graphs.schema import Schema
+from fedcover.simulation.store import check_target
 
 FAILURE = "failed.txt"
 """Why a job has ended without a run folder, for whoever waits for it."""

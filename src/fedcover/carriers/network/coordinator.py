@@ -49,6 +49,7 @@ from fedcover.carriers.network.train_check import expected
 from fedcover.conformal.protocol import Message, message_bytes
 from fedcover.errors import DataError
 from fedcover.graphs.schema import Schema
+from fedcover.models.private_vae import check_size
 
 COUNTED = ("nodes", "train", "valid", "calib", "test")
 Outcomes = dict[int, dict[str, Outcome]]
@@ -102,10 +103,15 @@ class Coordinator:
         self.record = Record()
         self.sites: tuple[str, ...] = ()
         self.census = Census({})
+        self.groups: tuple[str, ...] = ()  # that have thresholds of their own
 
     def run(self) -> Outcomes:
         """Greet the sites, and lead all repetitions with them."""
         self._greet()
+        privacy = self.job.config.privacy
+        if privacy is not None and any(m.startswith("gen") for m in self.job.config.methods):
+            for site, nodes in self.census.of("train").items():
+                check_size(nodes, site, privacy)
         talks = {seed: self._repetition() for seed in self.job.config.seed_range}
         return self._lead(
             together({seed: in_step(seed, talk, self._at_once) for seed, talk in talks.items()})
@@ -123,6 +129,7 @@ class Coordinator:
             stride=self.job.stride,
         )
         yield from session.prepare()
+        self.groups = session.groups
         outcomes = {}
         for name in config.methods:
             outcomes[name] = yield from session.method(name)
@@ -150,9 +157,7 @@ class Coordinator:
                 self._conclude(Conclusion(seed, request.part, told_by(request), finish=True))
         return None
 
-    def _conclude(
-        self, conclusion: Conclusion, own: Mapping[int, Message] | None = None
-    ) -> None:
+    def _conclude(self, conclusion: Conclusion, own: Mapping[int, Message] | None = None) -> None:
         self._told[conclusion.place], self._own[conclusion.place] = conclusion, own or {}
 
     # Who takes part.

@@ -10,11 +10,11 @@ from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 
-from fedcover.errors import DataError, FedcoverError, UsageError
 from fedcover.carriers.network.checkpoint import Checkpoint
 from fedcover.carriers.network.journal import FILE, Journal
 from fedcover.carriers.network.messages import Order, Reply
 from fedcover.carriers.network.site_job import SiteJob
+from fedcover.errors import DataError, FedcoverError, UsageError
 
 _log = getLogger(__name__)
 
@@ -91,7 +91,9 @@ class Member:
         if self._under_way is None or self._under_way.job != order.job:
             if order.places[0].verb != "hello" and not folder.exists():
                 raise DataError(f"the job {order.job} is not known here; it must say hello first.")
-            self._under_way = SiteJob(order.job, self.name, self._data, self._work, Checkpoint(folder))
+            self._under_way = SiteJob(
+                order.job, self.name, self._data, self._work, Checkpoint(folder)
+            )
             self._forget_all_but(folder)
         return self._under_way
 

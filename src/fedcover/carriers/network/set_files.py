@@ -30,9 +30,7 @@ def write_sets(folder: Path, graph: Data, party: Party, method: str) -> None:
         }
     )
     frames = []
-    for (score, rule, alpha), one in zip(
-        cases_of(party.config), party.sets[method], strict=True
-    ):
+    for (score, rule, alpha), one in zip(cases_of(party.config), party.sets[method], strict=True):
         key = {"method": method, "score": score, "quantile": rule, "alpha": alpha}
         frames.append(
             common.with_columns(

@@ -1,8 +1,9 @@
 """What a site does in one job: a party for every repetition, made from one folder.
 
 Everything that must survive the process is in the site's memory on disk: what the coordinator
-concluded, its models, the trainings under way, and the last reply. A question that comes again (the
-coordinator was killed before it got the reply) gets the same answer again; nothing is trained twice.
+concluded, its models, the trainings under way, and the last reply. A question that comes again
+(the coordinator was killed before it got the reply) gets the same answer again: nothing is trained
+twice.
 """
 
 from __future__ import annotations

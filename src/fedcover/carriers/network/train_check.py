@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from fedcover.algorithm.calibrate import Census
-from fedcover.algorithm.checks import Arrays
+from fedcover.algorithm.checks import Arrays, too_large
 from fedcover.algorithm.requests import Ask, Check, Train
 from fedcover.conformal.protocol import Message
 from fedcover.models.gnn import operators
 from fedcover.training.program import NO_LOSS
 from fedcover.training.weights import WEIGHTS
-
-LARGEST = 1 << 55  # of a change: a hundred sites' together are still an integer
 
 
 def expected(request: Ask | Train, features: int, census: Census) -> tuple[Check, int]:
@@ -41,7 +39,7 @@ def expected(request: Ask | Train, features: int, census: Census) -> tuple[Check
         if (reply["count"] != valid[site]).any():
             return f"counts {reply['count'][0]} validation nodes, but has {valid[site]}"
         for name in WEIGHTS:
-            if name in reply and ((reply[name] > LARGEST) | (reply[name] < -LARGEST)).any():
+            if name in reply and too_large(reply[name]):
                 return f"has a value in {name!r} that cannot be"
         return ""
 

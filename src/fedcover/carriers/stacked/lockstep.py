@@ -27,7 +27,7 @@ from fedcover.algorithm.requests import (
     Tell,
     Train,
 )
-from fedcover.carriers.messages import ALONE, TRAIN, query_of, told_by
+from fedcover.carriers.messages import ALONE, START, TRAIN, query_of, told_by
 from fedcover.conformal.protocol import Message
 from fedcover.ledger import Ledger
 from fedcover.party.party import Party
@@ -263,8 +263,8 @@ class Lockstep:
         for party in one.parties:
             place = (part, verb, party.number)
             if started:
-                ledger.record(*place, 0, "down", words)
-                ledger.record(*place, 0, "up", loss)
+                ledger.record(part, START, party.number, 0, "down", words)
+                ledger.record(part, START, party.number, 0, "up", loss)
             ledger.record(*place, 0, "down", words, rounds=asked - started)
             if average and asked > 1:
                 ledger.record(*place, 1, "down", down, rounds=asked - 1)

@@ -12,9 +12,9 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fedcover.carriers.network.flower.wire import order_of, reply_message
+from fedcover.carriers.network.member import Member
 from fedcover.errors import UsageError
-from fedcover.flower.wire import order_of, reply_message
-from fedcover.parties.member import Member
 
 app = ClientApp()
 

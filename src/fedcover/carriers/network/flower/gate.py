@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedcover.flower import keys
+from fedcover.carriers.network.flower import keys
 
 FLEET = "/v1/fleet/"
 """Where a SuperNode's requests go; each is signed with the site's key."""

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from fedcover.carriers.network.flower import keys
 from fedcover.errors import DataError
-from fedcover.flower import keys
 
 APP = Path(__file__).parent / "app"
 CONNECTION = "here"

@@ -3,8 +3,8 @@
 Flower starts a new process for each message, which takes seconds to import what it needs and to
 read the site's graph again. Here Flower's own ``flower-supernode`` runs unchanged, told to leave
 the ClientApp to someone else (``--isolation process``), and a thread of the same process takes
-that part: it asks the node for work and answers with :mod:`fedcover.flower.client_app`, the one
-that is *installed*. Code that comes with a run is never executed.
+that part: it asks the node for work and answers with ``client_app``, the one that is *installed*.
+Code that comes with a run is never executed.
 
 Where this reaches into Flower it is written for the versions that ``pyproject.toml`` allows.
 """
@@ -23,9 +23,9 @@ from contextlib import contextmanager
 from logging import getLogger
 from typing import Any
 
+from fedcover.carriers.network.flower.local import QUIET
+from fedcover.carriers.network.flower.pace import NodePace, hurry_node
 from fedcover.errors import DataError
-from fedcover.flower.local import QUIET
-from fedcover.flower.pace import NodePace, hurry_node
 
 RETURNING, PAUSE = 100.0, 5.0  # seconds: how long a site tries to be let in, and how often
 BEGAN = "FEDCOVER_SITE_BEGAN"  # when it first tried, which a new try must know
@@ -118,7 +118,7 @@ def _answer(address: str, token: str) -> None:
         push_task_output,
     )
 
-    from fedcover.flower.client_app import app
+    from fedcover.carriers.network.flower.client_app import app
 
     client = _client(address, RuntimeTokenHttpInterceptor(token))
     try:

@@ -8,11 +8,11 @@ import sys
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedcover.carriers.network.coordinate import coordinate
+from fedcover.carriers.network.flower.pace import hurry
+from fedcover.carriers.network.flower.settings import assignment_from
+from fedcover.carriers.network.flower.transport import FlowerTransport
 from fedcover.errors import FedcoverError
-from fedcover.flower.pace import hurry
-from fedcover.flower.settings import assignment_from
-from fedcover.flower.transport import FlowerTransport
-from fedcover.parties.coordinate import coordinate
 
 app = ServerApp()
 

@@ -15,10 +15,10 @@ from flwr.app import Message as FlowerMessage
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
+from fedcover.carriers.network.flower.pace import Patience
+from fedcover.carriers.network.flower.wire import order_message, reply_of
+from fedcover.carriers.network.messages import Order, Reply
 from fedcover.errors import DataError
-from fedcover.flower.pace import Patience
-from fedcover.flower.wire import order_message, reply_of
-from fedcover.parties.messages import Order, Reply
 
 NEWCOMERS = 3.0  # seconds between two looks for nodes that have come
 AGAIN = 15.0  # seconds until a node that has not answered to a hello hears another
@@ -127,7 +127,7 @@ class FlowerTransport:
             return (asked, Reply.to(order, problem=f"{error}.")) if asked else None
         if asked and name != asked:
             return asked, Reply.to(order, problem="it answers under another name.")
-        if reply.place != order.place:
+        if reply.places != order.places:
             return (asked, Reply.to(order, problem="it is of another round.")) if asked else None
         if not asked and not self._bind(name, message.metadata.src_node_id):
             return None

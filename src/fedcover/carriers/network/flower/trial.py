@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedcover.carriers.network.coordinate import FAILURE, job_folder
+from fedcover.carriers.network.flower.local import LocalFederation
+from fedcover.carriers.network.journal import FILE
 from fedcover.config import Config
 from fedcover.errors import DataError, UsageError
-from fedcover.flower.local import LocalFederation
 from fedcover.graphs import load
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
-from fedcover.parties.coordinate import FAILURE, job_folder
-from fedcover.parties.journal import FILE
 from fedcover.simulation.repetition import prepare
 from fedcover.simulation.store import check_target
 

@@ -1,5 +1,5 @@
 """The installed ClientApp."""
 
-from fedcover.flower.client_app import app
+from fedcover.carriers.network.flower.client_app import app
 
 __all__ = ["app"]

@@ -1,5 +1,5 @@
 """The installed ServerApp."""
 
-from fedcover.flower.server_app import app
+from fedcover.carriers.network.flower.server_app import app
 
 __all__ = ["app"]
