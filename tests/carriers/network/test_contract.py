@@ -145,14 +145,3 @@ def _entries(ledger: Any) -> set[tuple]:
         (e.part, e.verb, e.array, e.direction, e.party, e.round, e.rounds, e.type, e.shape)
         for e in ledger
     }
-
-
-def test_only_what_a_simulation_has_is_refused() -> None:
-    for changes, words in (
-        ({"methods": ("central",)}, "central"),
-        ({"methods": ("restored",)}, "restored"),
-        ({"partition": "metis"}, "metis"),
-    ):
-        with pytest.raises(Exception, match=words):
-            make_job(**changes)
-

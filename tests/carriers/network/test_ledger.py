@@ -6,28 +6,35 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
+from fedcover.carriers.network import journal
+from fedcover.carriers.network.coordinate import Assignment, coordinate
+from fedcover.carriers.network.coordinator import Coordinator
+from fedcover.carriers.network.in_process import InProcess
+from fedcover.carriers.network.messages import Order, Place, Reply
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.splits import Role
-from fedcover.parties import journal
-from fedcover.parties.coordinate import Assignment, coordinate
-from fedcover.parties.drive import Driver
-from fedcover.parties.loopback import Loopback
-from fedcover.parties.messages import Order, Reply
+from fedcover.party import calibration
+from fedcover.simulation.frames import LEDGER
 
 from .conftest import members
 
 
-class Tapped(Loopback):
+class Tapped(InProcess):
     """Keeps a copy of every reply."""
 
     def __init__(self, sites: Path) -> None:
         super().__init__(members(sites))
         self.heard: list[tuple[str, Reply]] = []
+
+    def sent_by(self, name: str) -> list[np.ndarray]:
+        replies = [reply for who, reply in self.heard if who == name]
+        return [array for reply in replies for own in reply.contents for array in own.values()]
 
     def greet(self, order: Order, sites: int, seconds: float) -> dict[str, Reply]:
         found = super().greet(order, sites, seconds)
@@ -68,7 +75,7 @@ def test_the_ledger_has_every_byte_that_left(
 ) -> None:
     wire, _ = tapped
     for name in ("ada", "bob", "cleo"):
-        sent = sum(a.nbytes for who, r in wire.heard if who == name for a in r.content.values())
+        sent = sum(array.nbytes for array in wire.sent_by(name))
         rows = list(journal.read(sites / name / journal.FILE))
         assert sum(row["bytes"] for row in rows if row["direction"] == "up") == sent
 
@@ -82,21 +89,21 @@ def test_no_feature_row_label_edge_or_score_is_among_what_left(
     sent, whatever its shape; arrays are searched in every type that the site's data could have.
     """
     wire, _ = tapped
-    for part in wire._members.values():
-        name, own = part.name, part._part
-        sent = [array for who, r in wire.heard if who == name for array in r.content.values()]
+    for member in wire._members.values():
+        name, own = member.name, member._under_way.party(0)
+        sent = wire.sent_by(name)
         graph = read_folder(sites / name, schema)
         x = feature_matrix(graph)
         x = x if isinstance(x, np.ndarray) else x.toarray()
         y, edges = graph.y.numpy(), graph.edge_index.numpy()
         assert not any(_rows_in(x, array) for array in sent)
-        for column in (y, *(y[own._site.nodes(role)] for role in Role), *edges):
+        for column in (y, *(y[own.data.nodes(role)] for role in Role), *edges):
             assert not any(_run_in(column, array) for array in sent)
-        order = Order(own.job, "gen/quantile", "quantile", 0)
-        for scores in own._scores(order).values():
+        for score in ("lac", "aps", "raps"):
+            scores = calibration.scores(own, "gen", score)
             true = scores[np.arange(len(y)), y]
-            probs = own._probs(order)
-            for secret in (true, scores.ravel(), probs.ravel(), own._logits(order).ravel()):
+            probs, logits = calibration.probs(own, "gen"), calibration.logits(own, "gen")
+            for secret in (true, scores.ravel(), probs.ravel(), logits.ravel()):
                 assert not any(_values_in(secret, array) for array in sent)
 
 
@@ -133,15 +140,20 @@ def _values_in(secret: np.ndarray, sent: np.ndarray) -> bool:
     return bool(np.isin(sent.astype(np.float32).ravel(), values).any())
 
 
+def at(round_: int) -> list[tuple[Place, dict[str, np.ndarray]]]:
+    """The weights of one round."""
+    return [(Place(0, "fed/shared", "train", round_), {"first": np.zeros((2, 3))})]
+
+
 def test_a_ledger_that_was_cut_off_can_be_read(tmp_path: Path) -> None:
     file = tmp_path / journal.FILE
     book = journal.Journal(file)
-    book.record("j", "ada", "up", ("fed/train", "fit", 3), {"first": np.zeros((2, 3))})
+    book.record("j", "ada", "up", at(3))
     with file.open("a") as end:
         end.write('{"time": "20')
     (row,) = journal.read(file)
-    assert (row["bytes"], row["shape"], row["phase"], row["round"]) == (48, [2, 3], "fed/train", 3)
-    book.record("j", "ada", "up", ("fed/train", "fit", 4), {"first": np.zeros((2, 3))})
+    assert (row["bytes"], row["shape"], row["part"], row["round"]) == (48, [2, 3], "fed/shared", 3)
+    book.record("j", "ada", "up", at(4))
     assert [row["round"] for row in journal.read(file)] == [3, 4]
     with file.open("a") as end:
         end.write('{"time": 1}\n{"time": 2}\n')
@@ -152,14 +164,33 @@ def test_a_ledger_that_was_cut_off_can_be_read(tmp_path: Path) -> None:
 def test_totals_sum_rounds() -> None:
     book = journal.Journal()
     for round_ in range(3):
-        book.record("j", "ada", "up", ("fed/train", "fit", round_), {"first": np.zeros(4)})
+        book.record("j", "ada", "up", at(round_))
     (total,) = journal.totals(book.entries)
-    assert (total["messages"], total["bytes"]) == (3, 96)
+    assert (total["messages"], total["bytes"]) == (3, 144)
 
 
 def test_orders_before_the_first_reply_are_in_the_ledger_too(
-    sites: Path, driver: Callable[..., Driver]
+    sites: Path, coordinator: Callable[..., Coordinator]
 ) -> None:
-    driver(methods=("fed",), rounds=1).run()
+    coordinator(methods=("fed",), rounds=1).run()
     rows = list(journal.read(sites / "ada" / journal.FILE))
-    assert (rows[0]["phase"], rows[0]["direction"]) == ("hello", "down")
+    assert (rows[0]["verb"], rows[0]["direction"]) == ("hello", "down")
+
+
+def test_a_run_folder_s_ledger_has_every_byte_under_its_method(
+    sites: Path, assignment: Callable[..., Assignment]
+) -> None:
+    """In the columns of a simulation; the methods of one job share what both need."""
+    job = assignment(methods=("fed", "fed+tuned"), seeds=2)
+    coordinate(job, InProcess(members(sites)))
+    table = pl.read_parquet(job.out / "ledger.parquet")
+    assert table.columns == list(LEDGER)
+    assert set(table["client"]) == {"ada", "bob", "cleo"}
+    first = table.filter(pl.col("method") == "fed")
+    rest = table.filter(pl.col("method") != "fed", ~pl.col("part").is_in(set(first["part"])))
+    once = pl.concat([first, rest])
+    sent = sum(row["bytes"] for row in journal.read(job.out / journal.FILE))
+    assert (once["bytes"] * once["rounds"]).sum() == sent
+    both = table.filter(pl.col("part") == "fed/shared").group_by("method").agg(pl.len())
+    assert set(both["method"]) == {"fed", "fed+tuned"}
+    assert both["len"].n_unique() == 1

@@ -99,7 +99,7 @@ class Reply:
     def messages(self) -> list[tuple[Place, Message]]:
         """Everything that it carries, for a ledger."""
         if self.problem:
-            return [(self.places[0], {"problem": text(self.problem)})]
+            return [(place, {"problem": text(self.problem)}) for place in self.places[:1]]
         return list(zip(self.places, self.contents, strict=False))
 
 

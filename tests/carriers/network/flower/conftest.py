@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedcover.flower.gate import nginx
-from fedcover.flower.local import LocalFederation, free_port
+from fedcover.carriers.network.flower.gate import nginx
+from fedcover.carriers.network.flower.local import LocalFederation, free_port
 from fedcover.graphs.sites import site_folders
 
 

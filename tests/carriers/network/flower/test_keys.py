@@ -12,8 +12,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
+from fedcover.carriers.network.flower.keys import (
+    CA,
+    CERTIFICATE,
+    KEY,
+    make_certificates,
+    make_site_key,
+)
 from fedcover.errors import UsageError
-from fedcover.flower.keys import CA, CERTIFICATE, KEY, make_certificates, make_site_key
 
 
 def handshake(folder: Path, authority: Path, host: str) -> None:

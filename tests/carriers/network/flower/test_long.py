@@ -18,20 +18,20 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedcover.flower.local import LocalFederation
-from fedcover.flower.settings import assignment_from
+from fedcover.carriers.network import journal
+from fedcover.carriers.network.coordinate import FAILURE, Assignment, coordinate, job_folder
+from fedcover.carriers.network.flower.local import LocalFederation
+from fedcover.carriers.network.flower.settings import assignment_from
+from fedcover.carriers.network.in_process import InProcess
+from fedcover.carriers.network.member import Member
 from fedcover.graphs.sites import site_folders
-from fedcover.parties import journal
-from fedcover.parties.coordinate import FAILURE, Assignment, coordinate, job_folder
-from fedcover.parties.loopback import Loopback
-from fedcover.parties.member import Member
 
 from .conftest import running, until
 from .test_processes import settings_for
 
 pytestmark = pytest.mark.federation
 
-PHASES = ("gen/prototypes", "gen/links", "gen/train", "gen/quantile")
+PHASES = ("gen/prototypes", "gen/links", "gen/shared", "gen/quantile")
 RUNS = 12
 LIMIT = 300.0
 
@@ -39,7 +39,7 @@ LIMIT = 300.0
 def reached(ledger: Path, phase: str) -> bool:
     if not ledger.exists():
         return False
-    return f'"phase": "{phase}"' in ledger.read_text(errors="replace")
+    return f'"part": "{phase}' in ledger.read_text(errors="replace")
 
 
 def failed(out: Path) -> str:
@@ -68,7 +68,7 @@ def undisturbed(folder: Path, settings: dict[str, object], toy_sites: Callable[.
     sites = toy_sites(folder / "same", ("ada", "bob", "cleo"))
     job = assignment_from(settings)
     members = [Member(site) for site in site_folders(sites)]
-    return coordinate(Assignment(job.job, job.schema, folder / "undisturbed"), Loopback(members))
+    return coordinate(Assignment(job.job, job.schema, folder / "undisturbed"), InProcess(members))
 
 
 def set_bytes(sites: Path) -> list[bytes]:
@@ -126,12 +126,14 @@ def test_a_site_that_was_killed_comes_back(tmp_path: Path, toy_sites: Callable[.
         changes = {"methods": "fed", "rounds": 110, "patience": 110, "timeout": 15.0}
         up.start_job(settings_for(sites, out, scores="lac", **changes))
         ledger = tmp_path / "out.job" / journal.FILE
-        until(lambda: reached(ledger, "fed/train"), LIMIT, "training was not reached")
+        until(lambda: reached(ledger, "fed/shared"), LIMIT, "training was not reached")
         up.stop("bob", signal.SIGKILL)
         time.sleep(2)
         up.start_site(sites / "bob")
         until((out / "run.json").exists, 2 * LIMIT, "no run folder")
-        answered = json.loads((out / "run.json").read_text())["federation"]["answered"]["fed/train"]
+        answered = json.loads((out / "run.json").read_text())["federation"]["answered"][
+            "fed/shared"
+        ]
         without = sum(1 not in round_ for round_ in answered)
         print(f"\nkilled and back: {without} of {len(answered)} rounds without it")
         assert 0 < without < len(answered)
@@ -149,7 +151,7 @@ def test_a_coordinator_that_was_killed_ends_with_the_same_numbers(
         up.start_job(settings_for(tmp_path / "sites", whole, **changes))
         until((whole / "run.json").exists, LIMIT, "no run folder")
         settings = settings_for(tmp_path / "sites", again, **changes)
-        for phase in ("gen/links", "gen/train"):
+        for phase in ("gen/links", "gen/shared"):
             up.start_job(settings)
             until(lambda at=phase: reached(tmp_path / "again.job" / journal.FILE, at), LIMIT, phase)
             up.stop("superlink", signal.SIGKILL)
@@ -211,12 +213,14 @@ def test_a_site_behind_a_cut_cable_comes_back(
             )
         )
         ledger = tmp_path / "out.job" / journal.FILE
-        until(lambda: reached(ledger, "fed/train"), LIMIT, "training was not reached")
+        until(lambda: reached(ledger, "fed/shared"), LIMIT, "training was not reached")
         _ip("-n", namespaces[1], "link", "set", "eth0", "down")
         time.sleep(seconds)
         _ip("-n", namespaces[1], "link", "set", "eth0", "up")
         until(lambda: (out / "run.json").exists() or bool(failed(out)), 2 * LIMIT, "it hangs")
-        answered = json.loads((out / "run.json").read_text())["federation"]["answered"]["fed/train"]
+        answered = json.loads((out / "run.json").read_text())["federation"]["answered"][
+            "fed/shared"
+        ]
         without = sum(1 not in round_ for round_ in answered)
         print(f"\ncut for {seconds} s: {without} of {len(answered)} rounds without it")
         assert 1 in answered[-1]  # it is there again
@@ -238,7 +242,7 @@ def test_where_the_seconds_of_a_round_go(
         up.start_job(settings)
         until((out / "run.json").exists, 3 * LIMIT, "no run folder")
         federation = json.loads((out / "run.json").read_text())["federation"]
-        rounds = len(federation["answered"]["fed/train"])
-        causes = {k: round(v / rounds, 3) for k, v in federation["seconds"]["fed/train"].items()}
+        rounds = len(federation["answered"]["fed/shared"])
+        causes = {k: round(v / rounds, 3) for k, v in federation["seconds"]["fed/shared"].items()}
         print(f"\n{count} sites, {rounds} rounds, seconds a round: {causes}")
         assert set(causes) == {"start-up", "training", "transfer", "waiting"}

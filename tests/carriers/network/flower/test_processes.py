@@ -12,21 +12,21 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
+from fedcover.carriers.network import journal
+from fedcover.carriers.network.coordinate import Assignment, coordinate
+from fedcover.carriers.network.flower import keys
+from fedcover.carriers.network.flower.gate import FLEET
+from fedcover.carriers.network.flower.local import APP, HOST, LocalFederation
+from fedcover.carriers.network.flower.settings import assignment_from
+from fedcover.carriers.network.in_process import InProcess
+from fedcover.carriers.network.member import Member
+from fedcover.carriers.network.messages import Order
 from fedcover.config import Config
 from fedcover.errors import DataError
-from fedcover.flower import keys
-from fedcover.flower.gate import FLEET
-from fedcover.flower.local import APP, HOST, LocalFederation
-from fedcover.flower.settings import assignment_from
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import read_schema
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders
 from fedcover.graphs.splits import Role
-from fedcover.parties import journal
-from fedcover.parties.coordinate import Assignment, coordinate
-from fedcover.parties.loopback import Loopback
-from fedcover.parties.member import Member
-from fedcover.parties.messages import Order
 
 from .conftest import behind_nginx, running, until
 from .tap import Tap
@@ -73,7 +73,7 @@ def test_three_nodes_over_tls_give_what_one_process_gives(
     job = assignment_from(settings)
     here = Assignment(job.job, job.schema, tmp_path / "here")
     members = [Member(folder) for folder in site_folders(same)]
-    coordinate(here, Loopback(members))
+    coordinate(here, InProcess(members))
     for table in ("results.csv", "groups.csv"):
         found = (out / table).read_bytes().replace(b"over-tls", b"here")
         assert found == (here.out / table).read_bytes()  # q_hat bit for bit
@@ -126,7 +126,7 @@ def true_scores(member: Member) -> list[NDArray[np.floating]]:
 
 def pairs(scores: Sequence[NDArray[np.floating]]) -> Iterator[bytes]:
     """Neighbouring scores, as they stand and in order; a single one of four bytes may be found by
-    chance, and is looked for in each message by tests/parties/test_ledger.py."""
+    chance, and is looked for in each message by tests/carriers/network/test_ledger.py."""
     for own in scores:
         for row in (own, np.sort(own)):
             for kind in (np.float32, np.float64):

@@ -12,9 +12,9 @@ from flwr.app import Message as FlowerMessage
 from flwr.common.constant import ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedcover.flower.transport import FlowerTransport
-from fedcover.flower.wire import order_of, reply_message
-from fedcover.parties.messages import Order, Reply
+from fedcover.carriers.network.flower.transport import FlowerTransport
+from fedcover.carriers.network.flower.wire import order_of, reply_message
+from fedcover.carriers.network.messages import Item, Order, Place, Reply
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +22,10 @@ def in_a_run() -> Iterator[None]:
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 2, 3
     yield
     TaskIdentity._task_id = TaskIdentity._run_id = TaskIdentity._node_id = None
+
+
+def asking(job: str, round_: int) -> Order:
+    return Order(job, (Item(Place(0, "fed/shared", "train", round_)),))
 
 
 class Grid:
@@ -62,16 +66,16 @@ class Grid:
                 lost = Error(code=ErrorCode.NODE_UNAVAILABLE, reason="gone")
                 replies.append(FlowerMessage(lost, reply_to=asked))
                 continue
-            reply = Reply.to(order, {"x": np.zeros(1)})
+            reply = Reply.to(order, ({"x": np.zeros(1)},))
             if name in self.behind:
-                reply = Reply.to(Order(order.job, order.phase, order.verb, order.round - 1))
+                reply = Reply.to(asking(order.job, order.places[0].round - 1))
             answer = reply_message(name, reply, asked)
             answer.metadata.__dict__["_src_node_id"] = asked.metadata.dst_node_id
             replies.append(answer)
         return replies
 
 
-HELLO = Order("ab12", "", "hello", 0)
+HELLO = Order("ab12", (Item(Place(None, "data/hello", "hello", 0)),))
 
 
 def greeted(grid: Grid) -> FlowerTransport:
@@ -81,7 +85,7 @@ def greeted(grid: Grid) -> FlowerTransport:
 
 
 def orders(round_: int, *names: str) -> dict[str, Order]:
-    return {name: Order("ab12", "fed/train", "fit", round_) for name in names}
+    return {name: asking("ab12", round_) for name in names}
 
 
 def test_replies_that_came_together_are_all_heard() -> None:
@@ -91,7 +95,11 @@ def test_replies_that_came_together_are_all_heard() -> None:
     first.close()  # the round is over after one reply
     later = transport.exchange(orders(1, "a", "b", "c"), 5.0)
     found = [next(later) for _ in range(5)]
-    assert sorted([*heard, *(name for name, r in found if r and r.round == 0)]) == ["a", "b", "c"]
+    assert sorted([*heard, *(name for name, r in found if r and r.places[0].round == 0)]) == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_a_node_that_is_gone_is_said_to_be() -> None:
