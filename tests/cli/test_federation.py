@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from fedcover.cli import main
-from fedcover.parties.journal import FILE, Journal
+from fedcover.carriers.network.journal import FILE, Journal
 
 
 @pytest.fixture

@@ -45,10 +45,15 @@ class Party:
         config: Config,
         classes: int,
         told: MutableMapping[str, Message] | None = None,
+        weights: MutableMapping[str, Weights] | None = None,
+        recall: Callable[[str], Message | None] = lambda _part: None,
     ) -> None:
+        """``recall`` is the state of a training that was under way when its process ended."""
         self.data, self.config, self.classes = data, config, classes
         self.told: MutableMapping[str, Message] = {} if told is None else told
-        self.weights: dict[str, Weights] = {}  # of the models that it has, by part
+        # Of the models that it has, by part.
+        self.weights: MutableMapping[str, Weights] = {} if weights is None else weights
+        self.recall = recall
         self.sets: dict[str, list[NDArray[np.bool_]]] = {}  # by method: of its test nodes
         self._logits: dict[str, NDArray[np.float32]] = {}
         self.made: dict[Any, Any] = {}  # what its answers have worked out and need again
@@ -165,6 +170,7 @@ class Party:
 TRAINING: dict[str, Callable[[Party, str, int, Message], Message]] = {
     "train": local_training.train,
     "train alone": local_training.train_alone,
+    "start alone": local_training.train_alone,
 }
 
 ANSWERS: dict[str, Callable[[Party, str, Message], Message]] = {
