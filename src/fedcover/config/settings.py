@@ -384,9 +384,7 @@ class NetworkSettings(Settings):
     least: int = setting(2, "Sites that must answer a round.", COUNT)
     timeout: float = setting(120.0, "Seconds that a round waits.", POSITIVE)
     join: float = setting(300.0, "Seconds that the job waits for its sites.", POSITIVE)
-    stride: int = setting(
-        10, "Rounds of a site's own training that one message asks for.", COUNT
-    )
+    stride: int = setting(10, "Rounds of a site's own training that one message asks for.", COUNT)
     missing: str = setting(
         "refuse", "Empty values: refuse, or impute the mean of all training nodes.", names.MISSING
     )

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from torch_geometric.data import Data
 
 from fedcover import __version__
@@ -36,9 +32,9 @@ from fedcover.party.together import Progress
 from fedcover.predictor import Predictor, save_predictor
 from fedcover.predictor.files import FOLDER
 from fedcover.privacy import Spending, spending
+from fedcover.run_folder import hardware, versions, write_run
 from fedcover.simulation.drawing import Shown, shown
 from fedcover.simulation.evaluation import Evaluation, Judge
-from fedcover.simulation.frames import ledger_frame
 from fedcover.simulation.predictors import Maker, kept
 from fedcover.simulation.repetition import (
     Federation,
@@ -48,8 +44,7 @@ from fedcover.simulation.repetition import (
     prepare,
     settled,
 )
-from fedcover.simulation.store import write_run
-from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SCORES, THRESHOLDS, frame
+from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SCORES, THRESHOLDS, frame, ledger_frame
 
 UNSCALED = 100.0
 """A feature beyond this is not on the scale that weights are drawn for."""
@@ -371,33 +366,3 @@ class _Clock:
         now = time.perf_counter()
         self.stages[stage] = round(now - self._last, 3)
         self._last = now
-
-
-def versions() -> dict[str, str]:
-    """Of Python and the libraries that shape results."""
-    found = {"python": platform.python_version()}
-    for package in (
-        "numpy",
-        "scipy",
-        "torch",
-        "torch_geometric",
-        "pymetis",
-        "scikit-learn",
-        "opacus",
-        "polars",
-    ):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def hardware() -> dict[str, Any]:
-    """What the run had to compute with."""
-    return {
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-    }

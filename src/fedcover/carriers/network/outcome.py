@@ -21,7 +21,8 @@ from fedcover.graphs.schema import Schema
 from fedcover.party.calibration import TALLIED
 from fedcover.privacy import spending
 from fedcover.report.page import write_run_page
-from fedcover.simulation.frames import (
+from fedcover.run_folder import hardware, versions, write_run
+from fedcover.tables import (
     GROUPS,
     LEDGER,
     RESULTS,
@@ -30,8 +31,6 @@ from fedcover.simulation.frames import (
     frame,
     ledger_frame,
 )
-from fedcover.simulation.run import hardware, versions
-from fedcover.simulation.store import write_run
 
 
 def write_outcome(

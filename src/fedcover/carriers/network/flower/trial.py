@@ -17,9 +17,10 @@ from fedcover.config import Config
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs import load
 from fedcover.graphs.check import check_graph
+from fedcover.graphs.partition import partition
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
-from fedcover.simulation.repetition import prepare
-from fedcover.simulation.store import check_target
+from fedcover.party.data import cut_parties, gathered
+from fedcover.run_folder import check_target
 
 JOIN = 120.0  # seconds until every site must be there
 LIMIT = 3600.0  # seconds until the whole job must be done
@@ -51,8 +52,10 @@ def trial(
     for kind, place in places.items():
         _clear(place, MARKS[kind])
     loaded = check_graph(load(graph, data))
-    cut = prepare(loaded, Config(clients=clients), 0)
-    write_sites(places["sites"], loaded, cut.partition, cut.roles)
+    parts = partition(loaded, clients)
+    cut = cut_parties(loaded, parts, Config(clients=clients), seed=0)
+    roles = gathered(parts, [party.roles for party in cut])
+    write_sites(places["sites"], loaded, parts, roles)
     folders = site_folders(places["sites"])
     tell(f"{places['sites']}: {', '.join(f.name for f in folders)}")
     before = _stamp(out)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +145,35 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the libraries that shape results."""
+    found = {"python": platform.python_version()}
+    for package in (
+        "numpy",
+        "scipy",
+        "torch",
+        "torch_geometric",
+        "pymetis",
+        "scikit-learn",
+        "opacus",
+        "polars",
+    ):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """What the run had to compute with."""
+    import torch
+
+    return {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
