@@ -22,7 +22,7 @@ import numpy as np
 
 from fedcover.errors import DataError, UsageError
 from fedcover.experiment.config import PRESETS, Config
-from fedcover.graphs.files import check_regular
+from fedcover.files import check_regular
 
 _WORDS = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
 _EITHER = (("epsilon", "noise"),)  # of each pair at most one is set, so the later one wins

@@ -101,12 +101,8 @@ def from_networkx(
     numbers, text becomes categories; an attribute that a node lacks is a missing value, and a node
     without the label is kept without one. Directions, parallel edges and self-loops do not matter.
     """
-    try:
-        import networkx
-    except ImportError as error:
-        raise UsageError(
-            "from_networkx needs the package networkx: pip install networkx."
-        ) from error
+    import networkx
+
     if not isinstance(graph, networkx.Graph):
         raise UsageError(f"graph is a {type(graph).__name__}; it must be a networkx graph.")
     ids, attributes = [str(node) for node in graph], [found for _, found in graph.nodes(data=True)]

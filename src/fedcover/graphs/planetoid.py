@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from fedcover.errors import DataError
+from fedcover.files import check_regular
 from fedcover.graphs.assemble import assemble
-from fedcover.graphs.files import check_regular
 
 _NAMES = frozenset(
     (

@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from fedcover.errors import DataError, listed, shown
-from fedcover.graphs.files import check_expansion, check_regular, unpacked
-from fedcover.graphs.parquet import check_parquet
+from fedcover.files import check_regular
+from fedcover.graphs.compressed import check_expansion, check_parquet, unpacked
 from fedcover.graphs.spelling import (
     NANS,
     AmbiguousNumberError,
@@ -204,10 +204,13 @@ class Table:
             content = unpacked(self.path) if packed else self.path.read_bytes()
         except OSError:
             self.refuse("is not a readable file")
+        text = _text(content)
         try:
-            content.decode()
+            while text.read(2**20):
+                pass
         except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
+            at = text.buffer.tell() - len(error.object) + error.start
+            line = content.count(b"\n", 0, at) + 1
             raise DataError(
                 f"{self.path}, line {line}: is not text in UTF-8; save the file with that encoding."
             ) from None
