@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -151,21 +151,14 @@ def from_networkx(
 class FrameTable(Table):
     """Columns that are in memory already; an error names what ``place`` calls a row."""
 
-    name = "The networkx graph"
+    name, kind = "The networkx graph", "attribute"
 
     def __init__(
         self, frame: pl.DataFrame, place: Callable[[int], str], spelt: Mapping[str, str | None]
     ) -> None:
-        self.frame, self._place = frame, place
+        self.frame, self.is_csv = frame, False
         self.spelt = {column: name for column, name in spelt.items() if name is not None}
-        self.is_csv = False
-
-    def refuse(self, what: str, *, row: int | None = None, column: str | None = None) -> NoReturn:
-        """Raise the error: source, place, what is the matter."""
-        place = "" if row is None else f", {self._place(row)}"
-        if column is not None:
-            place += f", attribute {shown(self._spelt(column))}"
-        raise DataError(f"{self.name}{place}{':' if place else ''} {what}.")
+        self.place = place  # type: ignore[method-assign]
 
 
 def _value(node: str, attributes: Mapping[Any, Any], key: Any) -> Any:
