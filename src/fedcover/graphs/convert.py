@@ -41,7 +41,7 @@ def from_scipy(
     *,
     client: Any = None,
     split: Any = None,
-    label_names: Sequence[str] | None = None,
+    label_names: Strings | None = None,
     node_ids: Strings | None = None,
     name: str = "graph",
 ) -> Data:
@@ -156,9 +156,12 @@ class FrameTable(Table):
     def __init__(
         self, frame: pl.DataFrame, place: Callable[[int], str], spelt: Mapping[str, str | None]
     ) -> None:
-        self.frame, self.is_csv = frame, False
+        self.frame, self.is_csv, self._place = frame, False, place
         self.spelt = {column: name for column, name in spelt.items() if name is not None}
-        self.place = place  # type: ignore[method-assign]
+
+    def place(self, row: int) -> str:
+        """What errors call a row."""
+        return self._place(row)
 
 
 def _value(node: str, attributes: Mapping[Any, Any], key: Any) -> Any:
@@ -221,9 +224,7 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _labels(
-    y: NDArray[Any], names: Sequence[str] | None
-) -> tuple[NDArray[np.int64], Sequence[str]]:
+def _labels(y: NDArray[Any], names: Strings | None) -> tuple[NDArray[np.int64], Any]:
     """Numbers and names; without names, integers count as they are spelt."""
     if y.ndim != 1:
         raise DataError(f"y has the shape {y.shape}; it must be (nodes,).")
