@@ -56,7 +56,8 @@ def _rows(settings: Iterable[tuple[str, Setting]]) -> list[str]:
 
 
 def _line(name: str, value: Any, meaning: str) -> str:
-    return f"{name.replace('_', '-')} = {literal("" if value is None else value)}  # {meaning[:-1]}"
+    spelt = literal("" if value is None else value)
+    return f"{name.replace('_', '-')} = {spelt}  # {meaning[:-1]}"
 
 
 def written(path: Path, content: str) -> str:
