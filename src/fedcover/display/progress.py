@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedcover.experiment.methods import Progress as ProgressCall
-from fedcover.paper.work import OnCell
+from fedcover.paper.workers import OnCell
 
 
 @contextmanager
