@@ -40,7 +40,7 @@ STYLE: Any = {
 
 
 def draw(cells: pl.DataFrame, axes: Axes, title: str) -> dict[str, bytes]:
-    """The figure as SVG and PNG; ``cells`` are those of a target (see fedcover.paper.views)."""
+    """The figure as SVG and PNG; ``cells`` are those of a target (see fedcover.paper.set_sizes)."""
     shown = cells
     for name, value in axes.where.items():
         shown = shown.filter(pl.col(name) == value)
