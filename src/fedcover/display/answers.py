@@ -14,8 +14,7 @@ from fedcover.conformal import Threshold
 from fedcover.display.terminal import UNBOUNDED, full_width, table
 from fedcover.paper.tables import Table as PaperTable
 from fedcover.predictor import Predictor
-from fedcover.predictor.calibration import POOLED
-from fedcover.predictor.promise import PROMISES
+from fedcover.predictor.calibration import POOLED, PROMISES
 from fedcover.tuning import Tuning
 
 

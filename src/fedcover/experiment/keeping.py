@@ -23,11 +23,9 @@ from fedcover.graphs.partition import ClientGraph
 from fedcover.graphs.schema import schema_of
 from fedcover.graphs.splits import Role
 from fedcover.predictor.calibration import POOLED, Calibration, Groups
-from fedcover.predictor.known import Known, fingerprints, hashed, inside, salt_of
-from fedcover.predictor.models import Generated, Model, planned
+from fedcover.predictor.inference import Generated, Model, View, planned, rescaled
+from fedcover.predictor.nodes import GraphNodes, RunNodes, fingerprints, hashed, inside, salt_of
 from fedcover.predictor.predictor import Predictor
-from fedcover.predictor.seen import Seen
-from fedcover.predictor.view import View, rescaled
 from fedcover.training.plan import log_prior
 
 SPEAKING: dict[Personal, tuple[str, ...]] = {**KINDS, "tuned": ("tuned",)}
@@ -84,17 +82,17 @@ class Keeper:
         similar = None
         if any(conformal.GRAPH_SCORES[name].similar for name in evaluation.diffusion):
             similar = self._judge.neighbourhoods.similar(parts)
-        view = View(predictor, self._rescaled, Seen.same(known), similar)
+        view = View(predictor, self._rescaled, GraphNodes.same(known), similar)
         if similar is not None:
             predictor = replace(predictor, known=replace(known, alike=view.alike_prints()))
         return replace(predictor, calibrations=self._calibrations(view))
 
     @cached_property
-    def _known(self) -> Known:
+    def _known(self) -> RunNodes:
         graph, repetition, groups = self._graph, self._judge.repetition, self._groups
         salt, client = salt_of(graph), repetition.partition.client.astype(np.int64)
         names = hashed(graph.node_ids, salt)
-        return Known(
+        return RunNodes(
             salt,
             names,
             client,
@@ -105,7 +103,7 @@ class Keeper:
         )
 
     @cached_property
-    def _seen_whole(self) -> Known:
+    def _seen_whole(self) -> RunNodes:
         """The same for models that see the edges between clients, too."""
         graph, known = self._graph, self._known
         edges = inside(graph, known.client, whole=True)

@@ -37,7 +37,7 @@ from fedcover.graphs.partition import partition
 from fedcover.graphs.splits import Role, split
 from fedcover.graphs.statistics import describe
 from fedcover.predictor import Predictor, save_predictor
-from fedcover.predictor.files import FOLDER
+from fedcover.predictor.saving import FOLDER
 from fedcover.privacy import Spending
 from fedcover.privacy.dp_vae import check_size
 from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SCORES, THRESHOLDS, frame
