@@ -9,10 +9,10 @@ from pathlib import Path
 from fedcover.errors import DataError
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write beside and rename."""
+def write_whole(path: Path, content: bytes, folder: Path | None = None) -> None:
+    """Write beside, or into another folder of the same disk, and rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    beside = (folder or path.parent) / f".{path.name}-{secrets.token_hex(4)}"
     try:
         with beside.open("xb") as file:
             file.write(content)

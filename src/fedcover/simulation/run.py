@@ -30,7 +30,7 @@ from fedcover.models.private_vae import check_size
 from fedcover.party.calibration import mixture_weights
 from fedcover.party.together import Progress
 from fedcover.predictor import Predictor, save_predictor
-from fedcover.predictor.files import FOLDER
+from fedcover.predictor.saving import FOLDER
 from fedcover.privacy import Spending, spending
 from fedcover.run_folder import hardware, versions, write_run
 from fedcover.simulation.drawing import Shown, shown

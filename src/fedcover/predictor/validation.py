@@ -11,27 +11,26 @@ from fedcover.config.names import MODELS
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
 from fedcover.models.gnn import operators
 from fedcover.predictor.calibration import Calibration
-from fedcover.predictor.known import SALT_BYTES
-from fedcover.predictor.models import Generated, Model
+from fedcover.predictor.inference import Generated, Model
+from fedcover.predictor.nodes import SALT_BYTES
 from fedcover.predictor.predictor import Predictor
 
 
 def check_predictor(predictor: Predictor) -> None:
     """Raise a ValueError that says what does not fit."""
-    labels, clients = predictor.labels, predictor.clients
+    labels, clients, features = predictor.labels, predictor.clients, predictor.features
     parts = 1 if predictor.whole else len(clients)
-    _must(len(labels) >= 2 and len(set(labels)) == len(labels), "labels must differ")
-    _must(len(clients) >= 1 and len(set(clients)) == len(clients), "clients must differ")
-    _must(_whole(predictor.features), "features must be a whole number")
+    _must(len(set(labels)) == len(labels) >= 2, "labels must differ")
+    _must(len(set(clients)) == len(clients) >= 1, "clients must differ")
+    _must(_whole(features), "features must be a whole number")
     _must(len(predictor.models) >= 1, "there must be a model")
     for model in predictor.models:
-        _check_model(model, predictor.features, len(labels), parts)
+        _check_model(model, features, len(labels), parts)
     _check_mixture(predictor)
     _must(_positive(predictor.temperature), "the temperature must be positive")
     _must(len(predictor.generated) == parts, "generated neighbours must be given for each client")
-    for one in predictor.generated:
-        if one is not None:
-            _check_generated(one, predictor.features)
+    for one in filter(None, predictor.generated):
+        _check_generated(one, features)
     _must(bool(predictor.quantiles), "a quantile rule is missing")
     _must(all(rule in RULES for rule in predictor.quantiles), "a quantile rule is unknown")
     shares = predictor.shares
@@ -41,10 +40,15 @@ def check_predictor(predictor: Predictor) -> None:
         _must(name in SCORES or name in GRAPH_SCORES, f"the score {name!r} is unknown")
         _check_calibration(calibration, len(labels), len(clients))
     _check_diffusion(predictor)
-    if predictor.raps is not None:
-        _must(all(map(math.isfinite, predictor.raps)), "RAPS's constants must be numbers")
-    _check_known(predictor)
-    _check_tables(predictor)
+    raps, schema, scaling = predictor.raps, predictor.schema, predictor.scaling
+    _must(raps is None or all(map(math.isfinite, raps)), "RAPS's constants must be numbers")
+    _check_nodes(predictor)
+    if schema is not None:
+        _must(schema.labels == labels, "labels are not those of its schema")
+        _must(len(schema.feature_names) == features, "features are not those of its schema")
+    _must(scaling is None or len(scaling.mean) == features, "the scaling has another length")
+    _must(all(0 <= gap < features for gap in predictor.gaps), "a gap is in no feature")
+    _must(predictor.group is None or isinstance(predictor.group, str), "the group has no name")
 
 
 def _check_model(model: Model, features: int, labels: int, parts: int) -> None:
@@ -54,17 +58,11 @@ def _check_model(model: Model, features: int, labels: int, parts: int) -> None:
     _must(isinstance(plan.unit_features, bool), "whether features have length 1 is not said")
     _must(plan.batch_size is None or _whole(plan.batch_size), "the batch size must be whole")
     _must(len(model.weights) == parts, "weights must be given for each client")
-    count = operators(plan.model)
-    shapes = (
-        (count * features, plan.hidden),
-        (plan.hidden,),
-        (count * plan.hidden, labels),
-        (labels,),
-    )
+    hidden, count = plan.hidden, operators(plan.model)
+    shapes = ((count * features, hidden), (hidden,), (count * hidden, labels), (labels,))
     for weights in {id(one): one for one in model.weights}.values():
         for tensor, shape in zip(weights.tensors(), shapes, strict=True):
-            _must(tensor.is_floating_point(), "weights must be floats")
-            _array(tensor.numpy(), shape, "weights")
+            _array(tensor.numpy(), shape, "weights", "f")
     _array(model.prior, (parts, labels), "the prior's values")
     _must(_positive(model.temperature), "the temperature must be positive")
 
@@ -74,11 +72,10 @@ def _check_generated(generated: Generated, features: int) -> None:
     x.check_format(full_check=True)  # an index elsewhere would be read from anyone's memory
     _must(x.shape[1] == features, "generated rows have another length")
     _must(x.nnz >= 0, "generated rows end before they begin")  # which scipy does not look at
-    _must(x.dtype == np.float32, "generated features must be float32")
-    _array(x.data, x.data.shape, "generated features")
-    _must(generated.target.dtype == np.uint64, "hashes must be of 64 bits")
-    _must(generated.source.dtype == np.int64, "links must be integers of 64 bits")
-    _array(generated.source, generated.target.shape, "links", low=0, high=x.shape[0] - 1)
+    _array(x.data, x.data.shape, "generated features", np.float32)
+    links = generated.target.shape
+    _array(generated.target, links, "links' hashes", np.uint64)
+    _array(generated.source, links, "links", np.int64, 0, x.shape[0] - 1)
     _must(math.isfinite(generated.weight) and generated.weight >= 0, "a link weighs too little")
 
 
@@ -88,8 +85,7 @@ def _check_mixture(predictor: Predictor) -> None:
     if mixture is None:
         _must(models == 1, "there are several models and no mixture")
     else:
-        shape = (len(predictor.clients), models)
-        _array(mixture, shape, "the mixture's weights", low=0.0, high=1.0)
+        _array(mixture, (len(predictor.clients), models), "the mixture's weights", low=0, high=1)
         _must(bool(np.allclose(mixture.sum(axis=1), 1.0)), "the mixture's weights must add up to 1")
 
 
@@ -98,12 +94,12 @@ def _check_calibration(calibration: Calibration, labels: int, clients: int) -> N
     _must(scores.ndim == 1 and scores.dtype == np.float32, "scores must be float32")
     rising = not np.isnan(scores).any() and bool((scores[1:] >= scores[:-1]).all())
     _must(rising, "scores must rise")
-    _array(calibration.client, scores.shape, "scores' clients", low=0, high=clients - 1)
+    _array(calibration.client, scores.shape, "scores' clients", "i", 0, clients - 1)
     if groups is not None:
         wanted = {"client": clients, "class": labels}.get(groups.kind, len(groups.names))
         _must(groups.kind in ("client", "class", "group"), f"{groups.kind!r} is no kind of group")
         _must(len(set(groups.names)) == len(groups.names) == wanted, "the groups do not fit")
-        _array(groups.member, scores.shape, "scores' groups", low=0, high=wanted - 1)
+        _array(groups.member, scores.shape, "scores' groups", "i", 0, wanted - 1)
 
 
 def _check_diffusion(predictor: Predictor) -> None:
@@ -117,53 +113,41 @@ def _check_diffusion(predictor: Predictor) -> None:
     _must((predictor.known.alike is not None) == similar, "who is similar is not known")
 
 
-def _check_known(predictor: Predictor) -> None:
-    known = predictor.known
-    shape = known.names.shape
+def _check_nodes(predictor: Predictor) -> None:
+    known, shape = predictor.known, predictor.known.names.shape
     _must(len(known.salt) == SALT_BYTES, "the salt has another length")
     _must(len(shape) == 1 and shape[0] > 0, "it knows no node")
-    _must(known.names.dtype == known.print.dtype == np.uint64, "hashes must be of 64 bits")
-    _array(known.print, shape, "fingerprints")
+    _array(known.names, shape, "nodes' hashes", np.uint64)
+    _array(known.print, shape, "fingerprints", np.uint64)
     if known.alike is not None:
-        _must(known.alike.dtype == np.uint64, "hashes must be of 64 bits")
-        _array(known.alike, shape, "similar nodes' hashes")
+        _array(known.alike, shape, "similar nodes' hashes", np.uint64)
     regrouped = {one.kind for one in predictor.calibrations.values()} == {"group"}
     _must((known.group is not None) == regrouped, "nodes' groups are missing")
     if known.group is not None:
-        _must(known.group.dtype == np.int64 and known.group.shape == shape, "groups do not fit")
-    _array(known.client, shape, "nodes' clients", low=0, high=len(predictor.clients) - 1)
-    _array(known.role, shape, "roles", low=-1, high=3)
-    _array(known.u, shape, "nodes' random numbers", low=0.0, high=1.0)
-
-
-def _check_tables(predictor: Predictor) -> None:
-    schema, scaling, features = predictor.schema, predictor.scaling, predictor.features
-    if schema is not None:
-        _must(schema.labels == predictor.labels, "labels are not those of its schema")
-        _must(len(schema.feature_names) == features, "features are not those of its schema")
-    if scaling is not None:
-        _must(len(scaling.mean) == features, "the scaling has another length")
-    _must(all(0 <= gap < features for gap in predictor.gaps), "a gap is in no feature")
-    _must(predictor.group is None or isinstance(predictor.group, str), "the group has no name")
+        _array(known.group, shape, "nodes' groups", np.int64)
+    _array(known.client, shape, "nodes' clients", "i", 0, len(predictor.clients) - 1)
+    _array(known.role, shape, "roles", "i", -1, 3)
+    _array(known.u, shape, "nodes' random numbers", low=0, high=1)
 
 
 def _array(
     values: NDArray[np.generic],
     shape: tuple[int, ...],
     what: str,
-    low: float | None = None,
-    high: float | None = None,
+    kind: str | type = "iuf",
+    low: float = -math.inf,
+    high: float = math.inf,
 ) -> None:
-    """Of this shape, finite, and in the range; bounds that are whole are for whole numbers."""
+    """Finite numbers of this shape, type (or kind of type) and range.
+
+    Positions are signed ("i"): -1 and differences are taken of them.
+    """
     _must(values.shape == shape, f"{what} have the shape {values.shape}, not {shape}")
-    if low is not None and high is not None and values.size:
-        # Only signed ones: -1 and differences are taken of them.
-        _must(not isinstance(low, int) or values.dtype.kind == "i", f"{what} must be integers")
-        least, most = values.min(), values.max()
-        _must(bool(least >= low and most <= high), f"{what} are out of range")
-    _must(values.dtype.kind in "iuf", f"{what} must be real numbers")
-    finite = values.dtype.kind in "iu" or bool(np.isfinite(values.astype(np.float64)).all())
-    _must(finite, f"{what} must be finite")
+    fits = values.dtype.kind in kind if isinstance(kind, str) else values.dtype == kind
+    _must(bool(fits), f"{what} have the type {values.dtype}")
+    _must(bool(np.isfinite(values.astype(np.float64)).all()), f"{what} must be finite")
+    inside = not values.size or (values.min() >= low and values.max() <= high)
+    _must(bool(inside), f"{what} are out of range")
 
 
 def _whole(value: object) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
 from fedcover.graphs.catalogue import DATASETS
 from fedcover.paper import published
 from fedcover.paper.definition import Definition
-from fedcover.paper.tables import Table
-from fedcover.paper.views.select import seeds_of_target
+from fedcover.paper.grid import seeds_of_target
+from fedcover.paper.tables import Table, signed
 
 
 def change_table(definition: Definition, preset: str, rows: pl.DataFrame) -> Table:
@@ -17,30 +19,28 @@ def change_table(definition: Definition, preset: str, rows: pl.DataFrame) -> Tab
     selection = definition.presets[preset]
     baseline = definition.baseline or selection.methods[0]
     others = [method for method in selection.methods if method != baseline]
-    own = seeds_of_target(definition, preset, rows)
     headings = ["graph", "K", f"{baseline}, accuracy"]
-    for method in others:
-        headings += [method, "change in %", "paper"]
+    headings += [name for method in others for name in (method, "change in %", "paper")]
+    own = seeds_of_target(definition, preset, rows).sort("seed", maintain_order=True)
     body, tidy = [], []
     for graph in definition.graphs:
         for clients in definition.clients:
             here = own.filter(dataset=graph, clients=clients)
-            base = here.filter(method=baseline).sort("seed")["accuracy"]
-            line = [DATASETS[graph].title, str(clients), f"{mean_of(base):.3f}"]
+            base = here.filter(method=baseline)["accuracy"].to_numpy()
+            line = [DATASETS[graph].title, str(clients), f"{base.mean():.3f}"]
             for method in others:
-                accuracy = here.filter(method=method).sort("seed")["accuracy"]
+                accuracy = here.filter(method=method)["accuracy"].to_numpy()
                 mean, half = paired(100 * (accuracy / base - 1))
                 paper = published.accuracy_changes().get((graph, clients, method))
-                text = f"{mean:+.2f} ± {half:.2f}".replace("-", "−")
-                there = "–" if paper is None else f"{paper:+.2f}".replace("-", "−")
-                line += [f"{mean_of(accuracy):.3f}", text, there]
+                change = f"{signed(mean)} ± {half:.2f}"
+                line += [f"{accuracy.mean():.3f}", change, "–" if paper is None else signed(paper)]
                 tidy.append(
                     {
                         "dataset": graph,
                         "clients": clients,
                         "method": method,
-                        "accuracy": mean_of(accuracy),
-                        "baseline": mean_of(base),
+                        "accuracy": accuracy.mean(),
+                        "baseline": base.mean(),
                         "change_percent": mean,
                         "half_width": half,
                         "published": paper,
@@ -48,22 +48,17 @@ def change_table(definition: Definition, preset: str, rows: pl.DataFrame) -> Tab
                 )
             body.append(line)
     data = pl.DataFrame(tidy).with_columns(pl.selectors.float().round(5))
-    notes = [
+    note = (
         f"Change of the accuracy relative to {baseline}, paired over {definition.seeds} seeds, "
         "± half of its 95 % interval."
-    ]
-    return Table(f"{definition.title} ({preset})", headings, body, data, notes, words=1)
+    )
+    return Table(f"{definition.title} ({preset})", headings, body, data, [note])
 
 
-def mean_of(numbers: pl.Series) -> float:
-    """Their mean as a number."""
-    return float(numbers.to_numpy().mean())
-
-
-def paired(differences: pl.Series) -> tuple[float, float]:
+def paired(differences: ArrayLike) -> tuple[float, float]:
     """Mean of paired differences over the seeds, and half of its 95 % interval."""
-    n, mean = len(differences), mean_of(differences)
+    found = np.asarray(differences, dtype=np.float64)
+    n, mean = len(found), float(found.mean())
     if n < 2:
         return mean, float("nan")
-    spread = float(differences.to_numpy().std(ddof=1))
-    return mean, spread / n**0.5 * float(student.ppf(0.975, n - 1))
+    return mean, float(found.std(ddof=1) / n**0.5 * student.ppf(0.975, n - 1))

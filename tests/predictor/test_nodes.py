@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcover.predictor.known import located, touched
-from fedcover.predictor.seen import _joined, _reached
+from fedcover.predictor.nodes import _joined, _reached, located, touched
 
 
 def test_new_nodes_go_where_most_neighbours_are(make_graph):

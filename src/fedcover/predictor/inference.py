@@ -1,13 +1,15 @@
-"""A graph as a predictor sees it: its nodes, their probabilities, and their scores."""
+"""What a predictor's models say about a graph: its nodes' probabilities and scores."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover import conformal
@@ -18,15 +20,45 @@ from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
 from fedcover.graphs.scaling import Scaling, scaled
 from fedcover.graphs.similar import Alike, similar_at
 from fedcover.graphs.splits import Role
+from fedcover.hashing import splitmix
+from fedcover.models import Weights
 from fedcover.models.mixture import TINY, mixed
 from fedcover.party.augment import augment
-from fedcover.predictor.known import inside, list_prints, located, touched
-from fedcover.predictor.models import outputs
-from fedcover.predictor.seen import Seen
-from fedcover.training.plan import PartyGraph
+from fedcover.predictor.nodes import GraphNodes, inside, located, touched
+from fedcover.training.forward import forward
+from fedcover.training.plan import PartyGraph, Plan
 
 if TYPE_CHECKING:
     from fedcover.predictor.predictor import Predictor
+
+PLANNED = ("model", "classes", "hidden", "unit_features", "batch_size")
+"""What of a plan matters after training."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A client's generated neighbours: their features, and (2, m) which is linked to which node,
+    the latter by its name's hash."""
+
+    features: sparse.csr_array
+    source: NDArray[np.int64]
+    target: NDArray[np.uint64]
+    weight: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """One kind of model of a recipe: its plan, and the weights of every client."""
+
+    plan: Plan
+    weights: Sequence[Weights]
+    prior: NDArray[np.float64]  # clients × labels, added to the logits
+    temperature: float = 1.0  # before it is mixed with others
+
+
+def planned(plan: Plan) -> Plan:
+    """The plan without what training alone needs."""
+    return Plan(**{name: getattr(plan, name) for name in PLANNED})
 
 
 @dataclass(frozen=True)
@@ -35,7 +67,7 @@ class View:
 
     predictor: Predictor
     graph: Data  # its features on the predictor's scale
-    seen: Seen
+    nodes: GraphNodes
     similar: list[Alike] | None = None  # where the caller has them
 
     @classmethod
@@ -50,10 +82,9 @@ class View:
             for number, one in enumerate(predictor.generated)
             if one is not None
         ]
-        seen = Seen.of(
-            graph, predictor.known, predictor.clients, predictor.given, predictor.whole, links
-        )
-        return cls(predictor, rescaled(graph, predictor.scaling), seen)
+        clients, whole = predictor.clients, predictor.whole
+        nodes = GraphNodes.of(graph, predictor.known, clients, predictor.given, whole, links)
+        return cls(predictor, rescaled(graph, predictor.scaling), nodes)
 
     @cached_property
     def probs(self) -> NDArray[np.float64]:
@@ -63,7 +94,7 @@ class View:
     def scores(self, name: str) -> NDArray[np.float32]:
         """Every node's scores, nodes × labels."""
         graph, raps = conformal.GRAPH_SCORES.get(name), self.predictor.raps
-        scores = conformal.score(graph.base if graph else name, self.probs, self.seen.u, raps)
+        scores = conformal.score(graph.base if graph else name, self.probs, self.nodes.u, raps)
         if graph is None:
             return scores
         alike = self.alike if graph.similar else [(None, None)] * len(self._parts)
@@ -75,26 +106,27 @@ class View:
 
     def changed(self, name: str) -> NDArray[np.bool_]:
         """Which nodes' scores may differ from those that they had in the run."""
-        graph, changed = conformal.GRAPH_SCORES.get(name), self.seen.changed
+        graph, changed = conformal.GRAPH_SCORES.get(name), self.nodes.changed
         if graph is None:
             return changed
-        edges = inside(self.graph, self.seen.client, self.predictor.whole)
+        edges = inside(self.graph, self.nodes.client, self.predictor.whole)
         reached = touched(edges, changed, 1)
         if graph.similar:
-            known = self.predictor.known
-            place = known.places(self.seen.names)
-            if known.alike is not None:
-                reached |= self.alike_prints() != known.alike[place]
-            for part, (nodes, _) in zip(self._parts, self.alike, strict=True):
-                near = (nodes >= 0) & changed[part.nodes][nodes]
+            alike = self.predictor.known.alike
+            if alike is not None:
+                reached |= self.alike_prints() != alike[self.nodes.place]
+            for part, (similar, _) in zip(self._parts, self.alike, strict=True):
+                near = (similar >= 0) & changed[part.nodes][similar]
                 reached[part.nodes[near.any(axis=1)]] = True
         return reached
 
     def alike_prints(self) -> NDArray[np.uint64]:
         """For every node eight bytes that change with the list of nodes that are similar to it."""
-        prints = np.empty(len(self.seen.names), dtype=np.uint64)
-        for part, (nodes, _) in zip(self._parts, self.alike, strict=True):
-            prints[part.nodes] = list_prints(self.seen.names[part.nodes], nodes)
+        prints = np.empty(len(self.nodes.names), dtype=np.uint64)
+        for part, (similar, _) in zip(self._parts, self.alike, strict=True):
+            names = self.nodes.names[part.nodes]
+            listed = np.where(similar >= 0, splitmix(names[similar]), np.uint64(0))
+            prints[part.nodes] = listed.sum(axis=1, dtype=np.uint64)
         return prints
 
     @cached_property
@@ -106,28 +138,28 @@ class View:
     def _parts(self) -> list[ClientGraph]:
         whole, clients = self.predictor.whole, self.predictor.clients
         cut = Partition(
-            np.zeros_like(self.seen.client) if whole else self.seen.client,
+            np.zeros_like(self.nodes.client) if whole else self.nodes.client,
             1 if whole else len(clients),
             "given",
             0,
             np.empty((2, 0), dtype=np.int64),
             ("all",) if whole else clients,
         )
-        known = self.predictor.known
-        place = known.places(self.seen.names)
-        rank = np.where(place < 0, len(known.names), place)
+        # As in the run, new ones last.
+        rank = np.where(self.nodes.new, len(self.predictor.known.names), self.nodes.place)
         return [
-            _in_order(part, np.lexsort((self.seen.names[part.nodes], rank[part.nodes])))
+            _in_order(part, np.lexsort((self.nodes.names[part.nodes], rank[part.nodes])))
             for part in client_graphs(self.graph, cut)
         ]
 
     def _logits(self) -> NDArray[np.float32]:
-        predictor, parts = self.predictor, self._parts
+        predictor, parties = self.predictor, self._parties()
         said = []
-        for rows in outputs(predictor.models, self._clients()):
-            logits = np.empty((len(self.seen.names), len(predictor.labels)), dtype=np.float32)
-            for part, own in zip(parts, rows, strict=True):
-                logits[part.nodes] = own[: len(part.nodes)]
+        for model in predictor.models:
+            rows = forward(parties, model.weights, model.plan)
+            logits = np.empty((len(self.nodes.names), len(predictor.labels)), dtype=np.float32)
+            for part, own, prior in zip(self._parts, rows, model.prior, strict=True):
+                logits[part.nodes] = own[: len(part.nodes)] + prior.astype(np.float32)
             said.append(logits)
         if predictor.mixture is None:
             return said[0]
@@ -135,15 +167,15 @@ class View:
             conformal.softmax(own, model.temperature)
             for own, model in zip(said, predictor.models, strict=True)
         ]
-        together = mixed(probs, predictor.mixture[self.seen.client])
+        together = mixed(probs, predictor.mixture[self.nodes.client])
         return np.asarray(np.log(np.maximum(together, TINY)).astype(np.float32))
 
-    def _clients(self) -> list[PartyGraph]:
+    def _parties(self) -> list[PartyGraph]:
         """The clients' graphs with their generated neighbours, as far as these' nodes are there."""
-        x, seen, clients = feature_matrix(self.graph), self.seen, []
+        x, parties = feature_matrix(self.graph), []
         for part, generated in zip(self._parts, self.predictor.generated, strict=True):
-            train = np.flatnonzero(seen.role[part.nodes] == Role.TRAIN)
-            client = PartyGraph(
+            train = np.flatnonzero(self.nodes.role[part.nodes] == Role.TRAIN)
+            party = PartyGraph(
                 x[part.nodes],
                 part.edge_index,
                 np.zeros(len(part.nodes), dtype=np.int64),
@@ -151,17 +183,16 @@ class View:
                 np.empty(0, dtype=np.int64),
             )
             if generated is not None:
-                local = located(seen.names[part.nodes], generated.target)
-                still = local >= 0
-                links = np.stack([generated.source[still], local[still]])
-                client = augment(client, generated.features, links, generated.weight)
-            clients.append(client)
-        return clients
+                local = located(self.nodes.names[part.nodes], generated.target)
+                links = np.stack([generated.source, local])[:, local >= 0]
+                party = augment(party, generated.features, links, generated.weight)
+            parties.append(party)
+        return parties
 
 
 def _in_order(part: ClientGraph, order: NDArray[np.int64]) -> ClientGraph:
-    """A client's nodes in this order. In that of the run, new ones last, sums run as they did then,
-    and of nodes that are equally similar the same ones are taken, wherever they stand by now."""
+    """A client's nodes in this order. In that of the run, sums run as they did then, and of nodes
+    that are equally similar the same ones are taken, wherever they stand by now."""
     if np.array_equal(order, np.arange(len(order))):
         return part
     position = np.empty_like(order)

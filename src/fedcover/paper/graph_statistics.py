@@ -11,6 +11,8 @@ from fedcover.graphs.statistics import list_rows, missing_edges_rows
 from fedcover.paper.definition import Definition
 from fedcover.paper.tables import Table
 
+COUNTS = ("nodes", "edges", "features", "labels")
+
 
 def statistics_table(definition: Definition, data: str | Path | None) -> Table:
     """Nodes, edges, features and labels of each graph, and as published."""
@@ -19,57 +21,48 @@ def statistics_table(definition: Definition, data: str | Path | None) -> Table:
         if row.name not in definition.graphs:
             continue
         line = [row.title]
-        for name in ("nodes", "edges", "features", "labels"):
+        for name in COUNTS:
             ours, paper = getattr(row.ours, name, None), getattr(row.published, name, None)
-            line += [_whole(ours), _whole(paper)]
+            line += ["–" if number is None else f"{number:,}" for number in (ours, paper)]
             tidy.append({"dataset": row.name, "what": name, "ours": ours, "published": paper})
         body.append(line)
-    headings = ["graph"]
-    for name in ("nodes", "edges", "features", "labels"):
-        headings += [name, "paper"]
+    headings = ["graph", *(heading for name in COUNTS for heading in (name, "paper"))]
     slips = [(DATASETS[g].title, DATASETS[g].slip) for g in definition.graphs]
     notes = ["Ours: the largest connected component; edges are directed."]
     notes += [f"{title}: {slip}." for title, slip in slips if slip]
-    schema = {"ours": pl.Int64, "published": pl.Int64}
-    return Table(
-        definition.title, headings, body, pl.DataFrame(tidy, schema_overrides=schema), notes
-    )
+    whole = pl.DataFrame(tidy, schema_overrides={"ours": pl.Int64, "published": pl.Int64})
+    return Table(definition.title, headings, body, whole, notes)
 
 
 def cuts_table(definition: Definition, data: str | Path | None) -> Table:
     """How many directed edges METIS cuts, and how many are missing in the paper."""
-    found = missing_edges_rows(data, range(definition.seeds), definition.graphs)
-    own = [row for row in found if row.clients in definition.clients]
-    body = [
-        [
-            DATASETS[row.name].title,
-            str(row.clients),
-            f"{row.ours.edges:,}",
-            f"{row.ours.missing:,.0f} ({row.lowest:,}–{row.highest:,})",
-            f"{row.ours.percent:.2f}",
-            f"{row.published.missing:,.0f}",
-            f"{row.published.percent:.2f}",
-        ]
-        for row in own
-    ]
-    data_frame = pl.DataFrame(
-        [
+    body, tidy = [], []
+    for row in missing_edges_rows(data, range(definition.seeds), definition.graphs):
+        if row.clients not in definition.clients:
+            continue
+        ours, paper = row.ours, row.published
+        body.append(
+            [
+                DATASETS[row.name].title,
+                str(row.clients),
+                f"{ours.edges:,}",
+                f"{ours.missing:,.0f} ({row.lowest:,}–{row.highest:,})",
+                f"{ours.percent:.2f}",
+                f"{paper.missing:,.0f}",
+                f"{paper.percent:.2f}",
+            ]
+        )
+        tidy.append(
             {
                 "dataset": row.name,
                 "clients": row.clients,
-                "edges": row.ours.edges,
-                "missing": row.ours.missing,
+                "edges": ours.edges,
+                "missing": ours.missing,
                 "lowest": row.lowest,
                 "highest": row.highest,
-                "published": row.published.missing,
+                "published": paper.missing,
             }
-            for row in own
-        ]
-    )
+        )
     headings = ["graph", "K", "edges", "missing", "%", "paper", "paper, %"]
     notes = [f"METIS; mean (lowest–highest) of {definition.seeds} seeds; directed edges."]
-    return Table(definition.title, headings, body, data_frame, notes)
-
-
-def _whole(number: int | None) -> str:
-    return "–" if number is None else f"{number:,}"
+    return Table(definition.title, headings, body, pl.DataFrame(tidy), notes)

@@ -2,11 +2,11 @@ import polars as pl
 import pytest
 
 from fedcover.paper import published
+from fedcover.paper.accuracy import change_table, paired
+from fedcover.paper.communication import bytes_table
 from fedcover.paper.definition import read_all
+from fedcover.paper.set_sizes import cells_of, cells_table, summarise_cells
 from fedcover.paper.tables import Table, escape, latex, markdown
-from fedcover.paper.views.cells import cells_of, cells_table, summarise_cells
-from fedcover.paper.views.change import change_table, paired
-from fedcover.paper.views.sent import bytes_table
 
 
 def test_cells_are_means_over_seeds(frame):

@@ -1,16 +1,59 @@
-"""How far a command is: bars on a terminal, lines elsewhere; always on stderr."""
+"""A terminal: tables on stdout; progress on stderr, bars on a terminal and lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
-from fedcover.paper.work import OnCell
+from fedcover.paper.workers import OnCell
 from fedcover.party.together import Progress as ProgressCall
+
+UNBOUNDED = 100_000  # characters: wider than any table
+
+
+def console() -> Console:
+    """Standard output; a pipe is given room for the widest table."""
+    return Console() if sys.stdout.isatty() else Console(width=120)
+
+
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str | None = None,
+    words: Container[int] = (0,),
+    no_wrap: bool = False,
+    **looks: Any,
+) -> Table:
+    """Numbers to the right, the columns of ``words`` to the left.
+
+    Texts are printed as they stand: no markup and no emoji code in a graph's name is obeyed.
+    """
+    made = Table(
+        title=None if title is None else Text(title),
+        title_justify="left",
+        **{"box": box.SIMPLE_HEAD, **looks},
+    )
+    for number, heading in enumerate(headings):
+        side = "left" if number in words else "right"
+        made.add_column(Text(heading), justify=side, no_wrap=no_wrap)  # type: ignore[arg-type]
+    for row in rows:
+        made.add_row(*(Text(str(cell)) for cell in row))
+    return made
+
+
+def full_width(console: Console, table: Table) -> int:
+    """The columns a table takes when nothing presses it together."""
+    unbounded = console.options.update_width(UNBOUNDED)
+    return console.measure(table, options=unbounded).maximum
 
 
 @contextmanager
@@ -19,7 +62,10 @@ def progress(quiet: bool) -> Iterator[ProgressCall | None]:
     if quiet:
         yield None
     elif sys.stderr.isatty():
-        with _bar() as bar:
+        done_of = TextColumn("{task.completed}/{task.total}")
+        columns = (TextColumn("{task.description:<18}"), BarColumn(), done_of)
+        times = (TimeElapsedColumn(), TimeRemainingColumn())
+        with Progress(*columns, *times, console=Console(stderr=True)) as bar:
             tasks: dict[str, int] = {}
 
             def show(stage: str, done: int, total: int) -> None:
@@ -68,14 +114,3 @@ def _left(seconds: float | None) -> str:
         return ""
     minutes = round(seconds / 60)
     return f"about {minutes} min left" if minutes else f"about {seconds:.0f} s left"
-
-
-def _bar() -> Progress:
-    return Progress(
-        TextColumn("{task.description:<18}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    )

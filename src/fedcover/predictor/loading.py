@@ -1,21 +1,15 @@
-"""A predictor on disk: ``model.json`` (words and numbers), ``arrays.safetensors`` (arrays), and a
-card to read. Nothing is pickled, so that a file from elsewhere can do nothing but be wrong."""
+"""Reads a predictor; a file may come from anywhere (see :mod:`fedcover.predictor.validation`)."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load as unpack
-from safetensors.numpy import save as pack
 from scipy import sparse
 
 from fedcover.conformal import Diffusion, RapsConstants
@@ -25,62 +19,22 @@ from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.models import Weights
 from fedcover.predictor.calibration import Calibration, Groups
-from fedcover.predictor.card import card_text
-from fedcover.predictor.check import check_predictor
-from fedcover.predictor.known import Known
-from fedcover.predictor.models import PLANNED, Generated, Model
+from fedcover.predictor.inference import Generated, Model
+from fedcover.predictor.nodes import RunNodes
 from fedcover.predictor.predictor import Predictor
+from fedcover.predictor.saving import (
+    ARRAYS,
+    FOLDER,
+    FORMAT,
+    JSON,
+    WEIGHTS,
+    WORDS,
+    Arrays,
+    checksum,
+    sha256,
+)
+from fedcover.predictor.validation import check_predictor
 from fedcover.training.plan import Plan
-
-FORMAT = 1
-JSON, ARRAYS, CARD = "model.json", "arrays.safetensors", "MODEL_CARD.md"
-FOLDER = "model"
-"""Where a run folder keeps its predictors, one folder a method."""
-
-Arrays = dict[str, NDArray[Any]]
-_PARTS = tuple(f.name for f in fields(Weights))
-_WORDS = ("method", "seed", "labels", "features", "clients", "given", "whole", "temperature")
-
-
-def save_predictor(predictor: Predictor, folder: Path) -> Path:
-    """Write the three files; the folder is made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    arrays = pack(_arrays(predictor))
-    content = {
-        "format": FORMAT,
-        **{name: getattr(predictor, name) for name in _WORDS},
-        "empty_sets": predictor.empty_sets,
-        "raps": predictor.raps._asdict() if predictor.raps else None,
-        "models": [
-            {
-                "plan": {k: v for k, v in asdict(model.plan).items() if k in PLANNED},
-                "temperature": model.temperature,
-                "shared": _shared(model),
-            }
-            for model in predictor.models
-        ],
-        "generated": [None if one is None else one.weight for one in predictor.generated],
-        "quantiles": predictor.quantiles,
-        "shares": predictor.shares,
-        "diffusion": predictor.diffusion,
-        "scores": {
-            name: {"kind": one.kind, "groups": one.groups.names if one.groups else None}
-            for name, one in predictor.calibrations.items()
-        },
-        "salt": predictor.known.salt.hex(),
-        "schema": predictor.schema.to_json() if predictor.schema else None,
-        "fingerprint": predictor.schema.fingerprint if predictor.schema else None,
-        "scaling": predictor.scaling.to_dict() if predictor.scaling else None,
-        "gaps": predictor.gaps,
-        "group": predictor.group,
-        "card": predictor.card,
-    }
-    content["sha256"] = {ARRAYS: _sha256(arrays), JSON: _checksum(content)}
-    (folder / ARRAYS).write_bytes(arrays)
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    (folder / JSON).write_text(text, encoding="utf-8")
-    (folder / CARD).write_text(card_text(predictor), encoding="utf-8")
-    return folder
 
 
 def load_predictor(path: str | Path, method: str | None = None) -> Predictor:
@@ -98,34 +52,21 @@ def load_predictor(path: str | Path, method: str | None = None) -> Predictor:
             f"{FORMAT}."
         )
     raw = _bytes(folder / ARRAYS)
-    if sums.get(JSON) == _checksum(content) and sums.get(ARRAYS) != _sha256(raw):
+    if sums.get(JSON) == checksum(content) and sums.get(ARRAYS) != sha256(raw):
         raise DataError(f"{folder / ARRAYS} is damaged: it is not what was written.")
     try:
         if type(version) is not int or version < 1:
             raise ValueError(f"its format is {version!r}")
-        if sums.get(JSON) != _checksum(content):
+        if sums.get(JSON) != checksum(content):
             raise ValueError("it is not what was written")
         predictor = _predictor(content, unpack(raw))
         check_predictor(predictor)
-    except _DAMAGE as error:
+    except Exception as error:  # whatever a damaged file leads to
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
         raise DataError(f"{file} is damaged: {reason}.") from error
     if method is not None and method != predictor.method:
         raise UsageError(f"{folder} has a predictor for {predictor.method!r}, not for {method!r}.")
     return predictor
-
-
-_DAMAGE = (
-    DataError,
-    SafetensorError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RuntimeError,
-    MemoryError,
-)
 
 
 def _bytes(file: Path) -> bytes:
@@ -134,17 +75,6 @@ def _bytes(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror or error}.") from error
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    """Of everything in the JSON but the checksums, however it is laid out."""
-    rest = {key: value for key, value in content.items() if key != "sha256"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
-    return _sha256(text.encode())
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _folder(path: Path, method: str | None) -> Path:
@@ -156,7 +86,7 @@ def _folder(path: Path, method: str | None) -> Path:
     if not choices:
         raise DataError(f"{path} holds no predictor; a run folder has one in {FOLDER}/METHOD.")
     if method is None:
-        method = next(name for name in _preferred(list(choices)))
+        method = _preferred(list(choices))[0]
     if method not in choices:
         raise UsageError(f"{path} has no predictor for {method!r}; it has {', '.join(choices)}.")
     return choices[method]
@@ -173,35 +103,8 @@ def _preferred(methods: list[str]) -> list[str]:
     return sorted(methods, key=order)
 
 
-def _shared(model: Model) -> bool:
-    return all(one is model.weights[0] for one in model.weights)
-
-
-def _arrays(predictor: Predictor) -> Arrays:
-    arrays: Arrays = {f"prior.{k}": model.prior for k, model in enumerate(predictor.models)}
-    if predictor.mixture is not None:
-        arrays["mixture"] = predictor.mixture
-    for k, model in enumerate(predictor.models):
-        for c, weights in enumerate(model.weights[:1] if _shared(model) else model.weights):
-            for name in _PARTS:
-                arrays[f"weights.{k}.{c}.{name}"] = getattr(weights, name).numpy()
-    for c, one in enumerate(predictor.generated):
-        if one is not None:
-            x = one.features
-            parts = (one.source, one.target, x.data, x.indices, x.indptr)
-            arrays |= {f"generated.{c}.{k}": part for k, part in enumerate(parts)}
-    for name, calibration in predictor.calibrations.items():
-        arrays[f"scores.{name}"] = calibration.scores
-        arrays[f"scores.{name}.client"] = calibration.client
-        if calibration.groups is not None:
-            arrays[f"scores.{name}.member"] = calibration.groups.member
-    known = {name: array for name, array in vars(predictor.known).items() if name != "salt"}
-    arrays |= {f"known.{name}": array for name, array in known.items() if array is not None}
-    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-
-
 def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
-    words = {name: content[name] for name in _WORDS}
+    words = {name: content[name] for name in WORDS}
     for name in ("labels", "clients"):
         words[name] = tuple(map(str, words[name]))
     count = 1 if words["whole"] else len(words["clients"])
@@ -231,7 +134,7 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
             name: _calibration(arrays, name, one, len(words["clients"]))
             for name, one in content["scores"].items()
         },
-        known=Known(
+        known=RunNodes(
             bytes.fromhex(content["salt"]),
             **{
                 name.removeprefix("known."): array
@@ -275,7 +178,7 @@ def _generated(arrays: Arrays, client: int, features: int, weight: float) -> Gen
 
 def _weights(arrays: Arrays, model: int, clients: int, shared: bool) -> list[Weights]:
     def one(client: int) -> Weights:
-        tensors = (arrays[f"weights.{model}.{client}.{name}"] for name in _PARTS)
+        tensors = (arrays[f"weights.{model}.{client}.{name}"] for name in WEIGHTS)
         return Weights(*(torch.from_numpy(np.array(tensor)) for tensor in tensors))
 
     return [one(0)] * clients if shared else [one(client) for client in range(clients)]

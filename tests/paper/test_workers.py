@@ -11,12 +11,11 @@ import time
 import pytest
 
 from fedcover.errors import DataError
-from fedcover.paper import grid, work
+from fedcover.paper import grid, workers
 from fedcover.paper.definition import read_all
-from fedcover.paper.files import read_rows
-from fedcover.paper.produce import produce, redraw
-from fedcover.paper.store import Store
-from fedcover.paper.verify import sample, verify
+from fedcover.paper.store import Store, read_rows
+from fedcover.paper.targets import produce, redraw
+from fedcover.paper.workers import sample, verify
 
 
 def command(folder, where, *more):
@@ -157,7 +156,7 @@ def test_the_files_are_drawn_again_from_the_rows(folder, undisturbed, tmp_path):
 def test_sources_that_change_under_a_run_stop_it(folder, tmp_path):
     (cell, *_) = cells_of(folder)
     with pytest.raises(DataError, match="sources have changed"):
-        work._compute(cell, tmp_path, None, "another code")
+        workers._compute(cell, tmp_path, None, "another code")
 
 
 def test_a_target_that_is_added_keeps_the_rows_of_the_others(folder, undisturbed, tmp_path):
