@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcover.display.terminal import table
+from fedcover.errors import listed
 from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.inspection import Inspection
-from fedcover.graphs.spelling import listed
 from fedcover.graphs.statistics import DatasetRow, GraphRow, MissingEdgesRow
 
 COUNTS = ("nodes", "edges", "features", "labels")
