@@ -7,7 +7,7 @@ wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from threading import Lock
@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from fedcover.algorithm.requests import Conversation, Result
-from fedcover.carriers.stacked.lockstep import Lockstep, Progress, Repetition
+from fedcover.carriers.stacked.lockstep import Lockstep, Repetition
+from fedcover.training.plan import Progress
 
 LARGE = 10_000  # nodes from which a second thread pays within one product
 
@@ -63,9 +64,7 @@ class Stacked:
                         waiting = set(futures)
                         while waiting:
                             # Ctrl-C may reach any thread; the main one sees it when it wakes up.
-                            ended, waiting = wait(
-                                waiting, timeout=0.1, return_when=FIRST_COMPLETED
-                            )
+                            ended, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
                             _raise_failures(ended)
                     except BaseException:  # Ctrl-C, or one group failed: the others need not go on
                         steps.stop()
