@@ -1,5 +1,8 @@
 """Gen on a planted graph: two blocks cut apart, features by block."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,7 +14,10 @@ from fedcover.neighbors.quality import link_quality
 from fedcover.config import GenSettings, VaeSettings
 from fedcover.errors import DataError
 from fedcover.graphs.partition import ClientGraph, Partition
+from fedcover.neighbors.gen import Generated, generate
 
+LINKS = Path(__file__).parents[2] / "benchmarks" / "links.py"
+link_quality = runpy.run_path(str(LINKS))["link_quality"]
 SIZE, WORDS = 120, 60  # nodes of each client; words of each of the three topics
 SETTINGS = GenSettings(prototypes=(2,), shares=(0.05,), linking="global", link_rounds=40)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcover.paper.workers import OnCell
-from fedcover.party.together import Progress as ProgressCall
+from fedcover.training.plan import Progress as ProgressCall
 
 UNBOUNDED = 100_000  # characters: wider than any table
 

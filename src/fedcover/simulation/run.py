@@ -28,7 +28,6 @@ from fedcover.graphs.statistics import describe
 from fedcover.ledger import totals
 from fedcover.models.private_vae import check_size
 from fedcover.party.calibration import mixture_weights
-from fedcover.party.together import Progress
 from fedcover.predictor import Predictor, save_predictor
 from fedcover.predictor.saving import FOLDER
 from fedcover.privacy import Spending, spending
@@ -45,6 +44,7 @@ from fedcover.simulation.repetition import (
     settled,
 )
 from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SCORES, THRESHOLDS, frame, ledger_frame
+from fedcover.training.plan import Progress
 
 UNSCALED = 100.0
 """A feature beyond this is not on the scale that weights are drawn for."""

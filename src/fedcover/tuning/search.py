@@ -23,9 +23,9 @@ from fedcover.files import write_whole
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.splits import Role
 from fedcover.party import calibration
-from fedcover.party.together import Progress
 from fedcover.simulation.repetition import Federation, Repetition, settled
 from fedcover.simulation.run import Simulation
+from fedcover.training.plan import Progress
 from fedcover.tuning.criterion import (
     SCORES,
     ScoreSize,

@@ -18,7 +18,7 @@ import torch
 
 from fedcover.algorithm.requests import Conversation, Result
 from fedcover.carriers.stacked.lockstep import Lockstep, Repetition
-from fedcover.party.together import Progress
+from fedcover.training.plan import Progress
 
 LARGE = 10_000  # nodes from which a second thread pays within one product
 

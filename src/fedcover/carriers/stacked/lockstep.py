@@ -32,8 +32,8 @@ from fedcover.carriers.messages import ALONE, START, TRAIN, query_of, told_by
 from fedcover.conformal.protocol import Message
 from fedcover.ledger import Ledger
 from fedcover.party.party import Party
-from fedcover.party.together import SUMS, TOGETHER, Progress
-from fedcover.training.plan import Federation
+from fedcover.party.together import SUMS, TOGETHER
+from fedcover.training.plan import Federation, Progress
 from fedcover.training.program import Program, mean_loss
 
 
