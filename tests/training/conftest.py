@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedcover.federation import Federation, PartyGraph
+from fedcover.training.plan import Federation, PartyGraph
 
 
 def draw_client(rng: np.random.Generator, nodes: int, train: int, features: int, density: float):
