@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcover.graphs.partition import ClientGraph, Partition
-from fedcover.neighbors.gen import Received
+from fedcover.party.generated import Received
 
 
 class LinkQuality(NamedTuple):
