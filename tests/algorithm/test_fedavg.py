@@ -120,7 +120,7 @@ def test_training_that_never_had_a_loss_is_refused(train):
 
 @pytest.mark.parametrize("train", [averaged, by_themselves])
 def test_a_start_that_no_round_improves_is_kept(train):
-    carrier, trained = train([1.0, 2.0, 3.0, 4.0, 5.0], start=0)
+    _, trained = train([1.0, 2.0, 3.0, 4.0, 5.0], start=0)
     assert (trained.best, trained.rounds, len(trained.losses)) == (0, 4, 5)
     if trained.model is not None:
         assert value_of(trained.model.weights) == 0.0
