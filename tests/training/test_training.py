@@ -275,9 +275,11 @@ def test_without_validation_nodes_the_last_round_counts(make_federation):
 
 @EVERY
 @pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
-def test_training_that_diverges_is_said_in_a_sentence(make_federation, train, average):
+@pytest.mark.parametrize("lr", [1e30, 1e200])
+def test_training_that_diverges_is_said_in_a_sentence(make_federation, train, average, lr):
+    """Also where weights are numbers still, but no integer of 64 bits."""
     with pytest.raises(DataError, match=r"[Tt]raining diverged: .* scale the features"):
-        train([make_federation(3)], replace(EXACT, lr=1e200, average=average))
+        train([make_federation(3)], replace(EXACT, lr=lr, average=average))
 
 
 def test_loc_clients_learn_nothing_from_each_other(make_federation):
