@@ -19,6 +19,7 @@ from fedcover.graphs.scaling import Scaling, scaled
 from fedcover.graphs.splits import Role
 from fedcover.models import Weights
 from fedcover.party import calibration, generated, local_training
+from fedcover.party.augment import augment
 from fedcover.party.data import PartyData
 from fedcover.party.local_training import LocalTraining
 from fedcover.party.statistics import columns, groups, statistics
@@ -114,7 +115,7 @@ class Party:
         far, links = self.data.far, self.data.far_links
         assert far is not None
         assert links is not None
-        return generated.augment(self.graph, self._on_scale(far), links)
+        return augment(self.graph, self._on_scale(far), links)
 
     def plan(self, part: str) -> Plan:
         """How the model of this part is trained."""

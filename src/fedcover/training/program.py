@@ -227,7 +227,7 @@ class _Validation:
         parties = len(self._federation_of)
         own = np.bincount(self._client, loss.double().numpy(), minlength=parties)
         total = np.zeros(len(self.count), dtype=np.int64)
-        np.add.at(total, self._federation_of, encode_loss(own))
+        np.add.at(total, self._federation_of, encode_loss(own.astype(np.float64)))
         return total
 
 
