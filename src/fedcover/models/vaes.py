@@ -129,7 +129,7 @@ def _linear(x: Tensor, error: Tensor, matrix: Tensor, bias: Tensor) -> None:
 
 def _views(flat: Tensor, like: VaeWeights) -> VaeWeights:
     """The pieces of one tensor, in the shapes of these weights."""
-    pieces = flat.split([tensor.numel() for tensor in like])
+    pieces = torch.split(flat, [tensor.numel() for tensor in like])
     return VaeWeights(*(p.view(t.shape) for p, t in zip(pieces, like, strict=True)))
 
 

@@ -53,9 +53,11 @@ class LinkField(GradientField):
             for kind in kinds
         ]
         counts = [np.array([pairs.shape[1] for pairs in kind]) for kind in kinds]
-        shares = [np.repeat(1.0 / np.maximum(count, 1), count) for count in counts]
+        of_linked, of_apart = (
+            self._tensor(np.repeat(1.0 / np.maximum(count, 1), count)) for count in counts
+        )
         linked, apart = (torch.from_numpy(pairs) for pairs in stacked)
-        return linked, apart, vgae.Shares(*map(self._tensor, shares), self._node_shares)
+        return linked, apart, vgae.Shares(of_linked, of_apart, self._node_shares)
 
     def _tensor(self, values: NDArray[np.floating]) -> Tensor:
         return torch.from_numpy(values).to(self._stack.plan.dtype)

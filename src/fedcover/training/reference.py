@@ -21,8 +21,7 @@ from fedcover.models import Weights, initial_weights, to_module
 from fedcover.models.gnn import from_module, load_weights
 from fedcover.models.vgae import MAX_LOGSTD, PairSampler, noise
 from fedcover.training.plan import Federation, Plan, batches, initialiser, inputs, log_prior
-from fedcover.training.program import encode_loss, fraction_bits
-from fedcover.training.weights import WEIGHTS
+from fedcover.training.program import as_integers, encode_loss, fraction_bits
 
 
 class Reference:
@@ -86,12 +85,9 @@ class Reference:
 
     def change(self) -> dict[str, fixed_point.Integers]:
         """What the party sends: its share of the sum of changes, as integers."""
-        bits = fraction_bits(self.plan.dtype)
-        pairs = zip(WEIGHTS, self._weights().tensors(), self._sent.tensors(), strict=True)
-        return {
-            name: fixed_point.encode(self._share * (now - before).numpy(), bits)
-            for name, now, before in pairs
-        }
+        scale = self._share * 2 ** fraction_bits(self.plan.dtype)
+        pairs = zip(self._weights().tensors(), self._sent.tensors(), strict=True)
+        return as_integers(Weights(*(scale * (now - before) for now, before in pairs)))
 
     def own_weights(self, *, kept: bool = False) -> list[list[Weights]]:
         """The party's model as it is now; it keeps no other."""

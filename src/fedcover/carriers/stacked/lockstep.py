@@ -175,7 +175,7 @@ class Lockstep:
         program, place = training.program, {n: f for f, n in enumerate(training.members)}
         losses: list[float] = [float("nan")] * len(place)
         if request.plan.average:
-            if request.round > 0 or not request.fit:
+            if request.model is not None:  # else it is drawn from the seed, and nobody judges it
                 losses = _means(program)
             if request.fit:
                 program.fit(request.round)

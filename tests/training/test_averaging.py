@@ -1,15 +1,17 @@
-"""FedAvg on numbers that can be checked by hand."""
+"""FedAvg's sums in fixed point, on numbers that can be checked by hand."""
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 import torch
-from fedcover.federation import Federation, PartyGraph, Plan
 
 from fedcover.models import Weights
 from fedcover.training.averaging import Averaging
 from fedcover.training.first_layer import DenseFirst, SparseFirst
+from fedcover.training.plan import Federation, PartyGraph, Plan
 from fedcover.training.stack import Stack
 
+BITS = 20
 NO_EDGES = np.empty((2, 0), dtype=np.int64)
 
 
@@ -38,12 +40,14 @@ def start() -> Weights:
 def test_weights_are_averaged_by_training_nodes():
     dense = stack(sparse=False)
     assert isinstance(dense.first, DenseFirst)
-    averaging = Averaging(dense)
+    averaging = Averaging(dense, BITS)
     local = averaging.broadcast(averaging.shared([start()]))
     # The stack puts the client with more training nodes first: shares 3/4 and 1/4.
     local.first[0], local.first[1] = 4.0, 8.0
     local.second[0, 0, 0], local.second[1, 0, 0] = 1.0, 5.0
-    mean = averaging.weights(averaging.average(local, averaging.shared([start()])), 0)
+    shared = averaging.shared([start()])
+    sent = averaging.broadcast(shared)
+    mean = averaging.weights(averaging.average(local, sent, shared), 0)
     torch.testing.assert_close(mean.first, torch.full((40, 1), 5.0))
     assert mean.second[0, 0] == 2.0
 
@@ -51,7 +55,7 @@ def test_weights_are_averaged_by_training_nodes():
 def test_a_feature_that_a_client_never_sees_keeps_what_was_sent():
     sparse = stack(sparse=True)
     assert isinstance(sparse.first, SparseFirst)
-    averaging = Averaging(sparse)
+    averaging = Averaging(sparse, BITS)
     shared = averaging.shared([start()])
     local = averaging.broadcast(shared)
     assert local.first.shape == (3, 1)  # feature 1 at one client, features 0 and 1 at the other
@@ -64,9 +68,40 @@ def test_a_feature_that_a_client_never_sees_keeps_what_was_sent():
     local.first[owner[0, 0]] = 2.0
     local.first[owner[0, 1]] = 6.0
     local.first[owner[1, 1]] = 14.0
-    mean = averaging.weights(averaging.average(local, shared), 0).first[:, 0]
+    sent = averaging.broadcast(shared)
+    mean = averaging.weights(averaging.average(local, sent, shared), 0).first[:, 0]
     assert mean[0] == 0.25 * 2 + 0.75 * 10
     assert mean[1] == 0.25 * 6 + 0.75 * 14
     assert (mean[2:] == 10).all()
     own = averaging.client_weights(local, shared, int(np.flatnonzero(sparse.number_of == 0)[0]))
     assert own.first[:3, 0].tolist() == [2.0, 6.0, 10.0]
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_the_terms_that_parties_send_add_up_to_the_programs_sum(sparse):
+    """What each party would send alone, in integers, is the change of the average to the bit."""
+    one = stack(sparse)
+    averaging = Averaging(one, BITS)
+    shared, generator = averaging.shared([start()]), torch.Generator().manual_seed(1)
+    local = averaging.broadcast(shared)
+    for tensor in local.tensors():
+        tensor += torch.randn(tensor.shape, generator=generator)
+    terms = [averaging.change(local, averaging.broadcast(shared), k) for k in (0, 1)]
+    mean = averaging.weights(averaging.average(local, averaging.broadcast(shared), shared), 0)
+    for first, second, after, before in zip(
+        *(weights.tensors() for weights in (*terms, mean, start())), strict=True
+    ):
+        assert torch.equal(first, first.round())
+        assert torch.equal(before + (first + second) * 2.0**-BITS, after)
+    share = 0.75 * (local.second[0] - 0.0) * 2.0**BITS
+    assert torch.equal(terms[0].second, share.round())
+
+
+def test_a_party_by_itself_is_told_how_many_training_nodes_there_are():
+    alone = Stack([Federation([client(np.ones((3, 40)), 3, False)], 0)], Plan("gcn", 2, hidden=1))
+    averaging = Averaging(alone, BITS, total=12)
+    shared = averaging.shared([start()])
+    local = averaging.broadcast(shared)
+    local.first += 2.0
+    change = averaging.change(local, averaging.broadcast(shared), 0)
+    assert (change.first == 0.5 * 2**BITS).all()

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fedcover.federation import Federation, PartyGraph
+
+from fedcover.training.plan import Federation, PartyGraph
 
 
 def draw_client(rng: np.random.Generator, nodes: int, train: int, features: int, density: float):
@@ -23,15 +24,16 @@ def draw_client(rng: np.random.Generator, nodes: int, train: int, features: int,
     )
 
 
+def small_federation(clients: int, density: float = 0.1, seed: int = 0) -> Federation:
+    """Sizes from 6 to 60 nodes."""
+    rng = np.random.default_rng([clients, seed])
+    sizes = [(12, 1), (60, 23), (6, 2), (31, 9), (44, 14), (9, 3), (52, 20), (18, 5)]
+    chosen = [sizes[1]] if clients == 1 else [sizes[k % len(sizes)] for k in range(clients)]
+    members = [draw_client(rng, *size, features=40, density=density) for size in chosen]
+    return Federation(members, seed)
+
+
 @pytest.fixture
 def make_federation() -> Callable[..., Federation]:
-    """``make_federation(clients, density, seed)``; sizes from 6 to 60 nodes."""
-
-    def make(clients: int, density: float = 0.1, seed: int = 0) -> Federation:
-        rng = np.random.default_rng([clients, seed])
-        sizes = [(12, 1), (60, 23), (6, 2), (31, 9), (44, 14), (9, 3), (52, 20), (18, 5)]
-        chosen = [sizes[1]] if clients == 1 else [sizes[k % len(sizes)] for k in range(clients)]
-        members = [draw_client(rng, *size, features=40, density=density) for size in chosen]
-        return Federation(members, seed)
-
-    return make
+    """``make_federation(clients, density, seed)``."""
+    return small_federation

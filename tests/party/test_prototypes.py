@@ -4,13 +4,22 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from fedcover.federation import Client
+import scipy.sparse as sp
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcover.config import Privacy, VaeSettings
-from fedcover.errors import UsageError
-from fedcover.party.prototypes import _centres, client_prototypes, cluster, means, merge_small
+from fedcover.errors import DataError, UsageError
+from fedcover.models import private_vae
+from fedcover.party.prototypes import (
+    _centres,
+    all_prototypes,
+    cluster,
+    means,
+    merge_small,
+    prototypes,
+)
 
 COUNTS = (2, 5, 10, 20)
 
@@ -96,20 +105,19 @@ def test_merging_only_joins(labels, min_size):
         assert len(sizes) == len(kept)
 
 
-def planted(nodes: int, seed: int) -> tuple[Client, np.ndarray]:
+def planted(nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Two blocks of binary features: ones with probability 0.8 in the own half, 0.05 outside."""
     rng = np.random.default_rng(seed)
     means_ = np.full((2, 40), 0.05)
     means_[0, :20] = means_[1, 20:] = 0.8
     block = np.arange(nodes) % 2
     x = (rng.random((nodes, 40)) < means_[block]).astype(np.float32)
-    none = np.zeros((2, 0), np.int64)
-    return Client(x, none, block, np.arange(nodes), np.zeros(0, np.int64)), means_
+    return x, means_
 
 
 def test_prototypes_land_near_the_planted_means():
-    client, truth = planted(200, seed=1)
-    (sent,) = client_prototypes([client], [(0, 0)], VaeSettings(epochs=150, lr=0.01), counts=(2,))
+    features, truth = planted(200, seed=1)
+    sent = prototypes(features, (0, 0), VaeSettings(epochs=150, lr=0.01), counts=(2,))
     assert sent[2].shape == (2, 40)
     assert sent[2].dtype == np.float32
     distance = np.linalg.norm(sent[2][:, None] - truth[None], axis=2)
@@ -118,12 +126,10 @@ def test_prototypes_land_near_the_planted_means():
 
 
 def test_private_prototypes_know_the_mean():
-    client, _ = planted(4000, seed=2)
+    features, _ = planted(4000, seed=2)
     privacy = Privacy(epsilon=10, density=0.3)
-    (sent,) = client_prototypes(
-        [client], [(0, 0)], VaeSettings(hidden=16, latent=4), counts=(2, 5), privacy=privacy
-    )
-    x = client.x.mean(axis=0)
+    sent = prototypes(features, (0, 0), VaeSettings(hidden=16, latent=4), (2, 5), privacy)
+    x = features.mean(axis=0)
     for m, centres in sent.items():
         assert 1 <= len(centres) <= m
         # Chance: what the public start alone would send, one density for all features.
@@ -131,26 +137,78 @@ def test_private_prototypes_know_the_mean():
         assert np.linalg.norm(centres.mean(axis=0) - x) < 0.5 * chance
 
 
-def test_a_client_sends_the_same_in_any_company():
-    clients = [planted(n, seed=n)[0] for n in (30, 44, 3)]
-    keys = [(0, 0), (0, 1), (0, 2)]
-    together = client_prototypes(clients, keys, VaeSettings(epochs=20), COUNTS)
-    for client, key, sent in zip(clients, keys, together, strict=True):
-        (alone,) = client_prototypes([client], [key], VaeSettings(epochs=20), COUNTS)
-        assert sorted(alone) == [2, 5, 10, 20]
-        for m in alone:
-            np.testing.assert_allclose(alone[m], sent[m], atol=1e-3)
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("binary", [True, False], ids=["binary", "real"])
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+def test_a_party_sends_the_same_bits_in_any_company(threads, binary, sparse):
+    """Whoever works beside it, and on however many threads."""
+    rng = np.random.default_rng(6)
+    features = [planted(n, seed=n)[0] for n in (30, 44, 3, 16, 117, 45, 30)]
+    if not binary:
+        features = [x * rng.normal(3, 1, x.shape).astype(np.float32) for x in features]
+    if sparse:
+        features = [sp.csr_array(x) for x in features]
+    keys = [(0, k) for k in range(len(features))]
+    settings, done = VaeSettings(epochs=20), []
+    threads(1)
+    together = all_prototypes(features, keys, settings, COUNTS, on_party=done.append)
+    assert done == [1, 2, 3, 4, 5, 6, 7]
+    for count in (1, 2, 3):
+        threads(count)
+        again = all_prototypes(features[::-1], keys[::-1], settings, COUNTS)[::-1]
+        alone = [
+            all_prototypes([x], [key], settings, COUNTS)[0]
+            for x, key in zip(features, keys, strict=True)
+        ]
+        assert torch.get_num_threads() == count
+        for sent, other, single in zip(together, again, alone, strict=True):
+            assert sorted(sent) == [2, 5, 10, 20]
+            for m in sent:
+                np.testing.assert_array_equal(sent[m], other[m])
+                np.testing.assert_array_equal(sent[m], single[m])
     assert all(centres.shape == (0, 40) for centres in together[2].values())
 
 
+def test_an_interrupt_leaves_the_others_undone(threads):
+    threads(2)
+    features, settings = [planted(30, seed=1)[0]] * 50, VaeSettings(epochs=5)
+    seen = []
+
+    def interrupt(done: int) -> None:
+        seen.append(done)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        all_prototypes(features, [(0, k) for k in range(50)], settings, (2,), None, interrupt)
+    assert seen == [1]
+    assert torch.get_num_threads() == 2
+
+
+def test_every_party_needs_a_key():
+    with pytest.raises(ValueError, match="shorter"):
+        all_prototypes([planted(9, 0)[0]] * 2, [(0, 0)], VaeSettings(epochs=1), COUNTS)
+
+
 def test_infinite_epsilon_is_no_privacy():
-    client, _ = planted(40, seed=3)
-    plain = client_prototypes([client], [(0, 0)], VaeSettings(epochs=5), COUNTS)
-    infinite = client_prototypes(
-        [client], [(0, 0)], VaeSettings(epochs=5), COUNTS, privacy=Privacy(epsilon=float("inf"))
-    )
-    for m in plain[0]:
-        np.testing.assert_array_equal(plain[0][m], infinite[0][m])
+    features, _ = planted(40, seed=3)
+    plain = prototypes(features, (0, 0), VaeSettings(epochs=5), COUNTS)
+    privacy = Privacy(epsilon=float("inf"))
+    infinite = prototypes(features, (0, 0), VaeSettings(epochs=5), COUNTS, privacy)
+    for m in plain:
+        np.testing.assert_array_equal(plain[m], infinite[m])
+
+
+def test_private_training_refuses_before_it_begins(monkeypatch):
+    monkeypatch.setattr(private_vae, "noise_multiplier", lambda _: 13.5)
+    features = [planted(n, 0)[0] for n in (9, 2)]
+    with pytest.raises(DataError, match="Client 1 has 2 training nodes"):
+        all_prototypes(features, [(0, 0), (0, 1)], VaeSettings(), COUNTS, Privacy(epsilon=1))
 
 
 def test_prototypes_of_different_m_are_unions_so_that_no_difference_is_a_node():

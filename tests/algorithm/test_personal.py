@@ -7,7 +7,9 @@ from fedcover.federation import Prior
 from fedcover.run.training import plan_of
 
 from fedcover import Config, UsageError
-from fedcover.config import PersonalSettings, recipe_of
+from fedcover.config import PersonalSettings
+from fedcover.plans import plan_of
+from fedcover.training.plan import Prior
 
 REFUSED = [
     *(
@@ -57,8 +59,16 @@ def test_the_ends_of_the_ranges_are_accepted():
 
 def test_the_prior_has_the_settings_smoothing_and_strength():
     config = Config(personal={"prior_smoothing": 3.0, "prior_strength": 0.25})
-    assert plan_of(config, 7, recipe_of("fed+prior")).prior == Prior(3.0, 0.25)
-    assert plan_of(config, 7, recipe_of("fed")).prior is None
+    assert plan_of(config, 7, "fed+prior/shared").prior == Prior(3.0, 0.25)
+    assert plan_of(config, 7, "fed/shared").prior is None
+
+
+def test_the_steps_of_a_recipe_have_plans_of_their_own():
+    config = Config(personal={"tune_rounds": 4, "tune_epochs": 2, "local_rounds": 9})
+    tuned, local = (plan_of(config, 7, f"fed+prior+mix/{step}") for step in ("tuned", "local"))
+    assert (tuned.average, tuned.rounds, tuned.local_epochs) == (False, 4, 2)
+    assert tuned.prior is not None
+    assert (local.average, local.rounds, local.prior) == (False, 9, None)
 
 
 def test_a_config_takes_them_as_a_dictionary_too():
