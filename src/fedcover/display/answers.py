@@ -142,9 +142,9 @@ def federation(console: Console, folder: Path) -> None:
 
 
 def ledger(console: Console, totals: Sequence[Mapping[str, Any]]) -> None:
-    """What travelled, by job, site, phase and array."""
+    """What travelled, by job, site, part and array."""
     table = Table(box=box.SIMPLE_HEAD)
-    columns = ("job", "site", "phase", "direction", "name", "type", "shape", "messages", "bytes")
+    columns = ("job", "site", "part", "direction", "array", "type", "shape", "messages", "bytes")
     for column in columns:
         table.add_column(column, justify="right" if column in ("messages", "bytes") else "left")
     for row in totals:

@@ -12,6 +12,7 @@ from typing import Any
 from fedcover.carriers.network.coordinate import FAILURE, job_folder
 from fedcover.carriers.network.flower.local import LocalFederation
 from fedcover.carriers.network.journal import FILE
+from fedcover.carriers.network.messages import Place
 from fedcover.config import Config
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs import load
@@ -48,7 +49,7 @@ def trial(
         _clear(place, MARKS[kind])
     loaded = check_graph(load(graph, data))
     cut = prepare(loaded, Config(clients=clients), 0)
-    schema = write_sites(places["sites"], loaded, cut.partition, cut.roles)
+    write_sites(places["sites"], loaded, cut.partition, cut.roles)
     folders = site_folders(places["sites"])
     tell(f"{places['sites']}: {', '.join(f.name for f in folders)}")
     settings: dict[str, Any] = {
@@ -58,7 +59,6 @@ def trial(
         "least": max(clients - 1, 1),
         "join": JOIN,
         "methods": methods,
-        "unit-features": schema.binary,
     }
     if rounds is not None:
         settings["rounds"] = rounds
@@ -116,6 +116,7 @@ def _phase(ledger: Path) -> str:
         file.seek(max(ledger.stat().st_size - 4096, 0))
         lines = file.read().decode(errors="replace").splitlines()
     try:
-        return str(json.loads(lines[-1])["phase"])
+        row = json.loads(lines[-1])
+        return Place(*(row[key] for key in Place._fields)).phase
     except (ValueError, IndexError, KeyError):
         return ""
