@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedcover.cli import main
 from fedcover.carriers.network.journal import FILE, Journal
 from fedcover.carriers.network.messages import Place
+from fedcover.cli import main
 
 
 @pytest.fixture

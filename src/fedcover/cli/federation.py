@@ -86,7 +86,7 @@ def app_folder() -> None:
 def try_out(
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A name or a path.")] = "cora",
     clients: Annotated[int, number("K", "Number of sites.")] = 3,
-    methods: Annotated[str, typer.Option(help="Of loc, fed, gen; +prox, +prior.")] = "gen",
+    methods: Annotated[str, typer.Option(help="As --methods of fedcover run.")] = "gen",
     rounds: Annotated[int | None, number("R", "Rounds of averaging.")] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Run folder.")] = Path("runs/federation"),
     data: Data = None,
