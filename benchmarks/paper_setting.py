@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 
 import fedcover
-from fedcover.simulation.summary import summarise
 from fedcover.paper.published import main_sizes
+from fedcover.report.summary import summarise
 
 CLIENTS = (3, 5, 10, 20)
 VARIANTS: dict[str, dict[str, Any]] = {

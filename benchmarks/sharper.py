@@ -23,9 +23,9 @@ import polars as pl
 
 import fedcover
 from fedcover.config import BEST
-from fedcover.simulation.summary import inside_band, summarise
 from fedcover.paper.published import main_sizes
 from fedcover.paper.views.change import paired
+from fedcover.report.summary import summarise
 
 GRAPHS = ("cora", "citeseer", "pubmed", "computers")
 CLIENTS = (3, 5, 10, 20)
@@ -73,11 +73,9 @@ def measure(graph: str, clients: int, seeds: int, runs: Sequence[str]) -> pl.Dat
             preset, clients=clients, methods=methods, scores=scores, seeds=seeds
         )
         finished = fedcover.run(loaded, config)
-        n = finished.results["n_calibration"][0]
         cells = summarise(finished.results, finished.groups, config.resplits)
-        verdicts = [inside_band(row, n, clients) for row in cells.iter_rows(named=True)]
         on = ["method", "score", "alpha"]
-        verdict = cells.select(*on, pl.Series("inside", verdicts))
+        verdict = cells.select(*on, inside=pl.col("status") == "inside")
         rows = finished.results.join(verdict, on=on, maintain_order="left")
         if preset == "plain":
             rows = rows.with_columns(pl.lit(PLAIN).alias("method"))

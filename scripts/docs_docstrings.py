@@ -1,7 +1,8 @@
 """Docstrings as the API reference shows them.
 
-Markdown has no roles, so names become code. A field's comment is its description. What a module
-says about itself is for readers of the source; the site has pages of its own for that.
+Markdown has no roles, so names become code. A field's comment is its description; a setting's
+meaning and default are the schema's. What a module says about itself is for readers of the source;
+the site has pages of its own for that.
 """
 
 import re
@@ -9,12 +10,25 @@ from typing import Any
 
 from griffe import Attribute, Docstring, Extension, Module, Object
 
+from fedcover.config import settings
+from fedcover.config.schema import Settings, declared
+
 _ROLE = re.compile(r":(?:mod|func|class|meth|attr|data):`~?([^`]+)`")
 _COMMENT = re.compile(r"  # (.+)$")
 
 
 class ForTheSite(Extension):
     """Write ``:func:`a.b``` as ``a.b``, take fields' comments, drop the heads of modules."""
+
+    def on_attribute_instance(self, *, attr: Attribute, **_: Any) -> None:
+        """Show a setting's default and meaning instead of its declaration."""
+        group = getattr(settings, attr.parent.name, None) if attr.parent is not None else None
+        if not (isinstance(group, type) and issubclass(group, Settings)):
+            return
+        one = declared(group).get(attr.name)
+        if one is not None and not one.is_table:
+            attr.value = repr(one.default)
+            attr.docstring = Docstring(one.meaning, parent=attr)
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Rewrite one object's docstring."""

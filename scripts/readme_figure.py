@@ -18,7 +18,7 @@ import polars as pl
 
 from fedcover.config import BEST
 from fedcover.conformal import coverage_band
-from fedcover.simulation.summary import summarise
+from fedcover.report.summary import summarise
 
 TARGET = Path(__file__).parent.parent / "docs" / "figures" / "cora.svg"
 RULES = {"exact": ("#1a7f5a", "exact: four rounds of counts"), "average": ("#c4472f", "averaging")}

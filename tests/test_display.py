@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from fedcover import Config, display
-from fedcover.simulation import Run
 from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.statistics import GraphRow
+from fedcover.simulation import Run
 
 
 def shown(
@@ -31,6 +31,7 @@ def shown(
     """The summary of cells whose coverage, for two seeds and 100 re-splits, has the error 0.005."""
     numbers = {"coverage": coverage, "min_client_coverage": 0.8, "accuracy": 0.75}
     numbers |= {"clients": clients, "n_calibration": 99, "n_test": 100}
+    numbers |= {"singleton_rate": 0.5, "empty_rate": 0.0}
     spread = {"kind": "all", "coverage_sd": 0.005 * 2**0.5 * 10}
     results, groups = [], []
     for score, method, alpha, seed in product(scores, methods, alphas, range(seeds)):

@@ -20,13 +20,13 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from fedcover.run.methods import METHODS
 
 import fedcover.conformal
 from fedcover.cli import main
 from fedcover.config.recipes import PARTS
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
-from fedcover.simulation.frames import GROUPS, LEDGER, RESULTS, THRESHOLDS
-from fedcover.run.methods import METHODS
+from fedcover.tables import GROUPS, LEDGER, RESULTS, THRESHOLDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

@@ -9,9 +9,8 @@ import pytest
 from fedcover.paper import views
 from fedcover.paper.definition import PRESETS, UNTRAINED, read_all
 from fedcover.paper.files import read_rows
-from fedcover.paper.summary import summarise_cells
 from fedcover.paper.tables import latex, markdown
-from fedcover.paper.views.cells import cells_of
+from fedcover.paper.views.cells import cells_of, summarise_cells
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # type checkers do not follow __getattr__
     from fedcover.errors import DataError as DataError
     from fedcover.errors import FedcoverError as FedcoverError
     from fedcover.errors import UsageError as UsageError
-    from fedcover.graphs.attributes import from_networkx as from_networkx
+    from fedcover.graphs.convert import from_networkx as from_networkx
     from fedcover.graphs.convert import from_scipy as from_scipy
     from fedcover.graphs.datasets import load as load
     from fedcover.graphs.partition import partition as partition
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "load": "fedcover.graphs.datasets",
-    "from_networkx": "fedcover.graphs.attributes",
+    "from_networkx": "fedcover.graphs.convert",
     "from_scipy": "fedcover.graphs.convert",
     "partition": "fedcover.graphs.partition",
     "Config": "fedcover.config",

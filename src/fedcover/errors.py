@@ -1,4 +1,15 @@
-"""What a user can mend: one clear sentence each, and the exit status that goes with it."""
+"""What a user can mend: one clear sentence each, and the exit status that goes with it.
+
+A sentence quotes what it is about, but not all of a text without end.
+"""
+
+from collections.abc import Sequence
+
+MOST_CHARACTERS = 60
+"""Of a value, so many are shown."""
+
+MOST_NAMES = 20
+"""Of a list of names, so many are shown."""
 
 
 class FedcoverError(Exception):
@@ -15,3 +26,26 @@ class UsageError(FedcoverError, ValueError):
     """An option or argument is wrong; the sentence names it and what it takes."""
 
     exit_status = 2
+
+
+def shown(value: object) -> str:
+    """A value as Python spells it, cut off where it is too long.
+
+    >>> shown("word"), shown(7), len(shown("x" * 100))
+    ("'word'", '7', 62)
+    """
+    return repr(_cut(value)) if isinstance(value, str) else _cut(repr(value))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names with commas, cut off where they are too long or too many.
+
+    >>> listed(["a", "b"])
+    'a, b'
+    """
+    more = f", … ({len(names):,} in all)" if len(names) > MOST_NAMES else ""
+    return ", ".join(_cut(name) for name in names[:MOST_NAMES]) + more
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"

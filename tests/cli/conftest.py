@@ -38,7 +38,7 @@ def here(tmp_path, monkeypatch, write_graph):
     def offline(*_, **__):
         raise OSError("Network is unreachable")
 
-    monkeypatch.setattr("urllib.request.urlopen", offline)
+    monkeypatch.setattr("requests.get", offline)
     write_graph(tmp_path / "own")
     return tmp_path
 

@@ -165,7 +165,7 @@ def test_the_mixture_reaches_the_run(fedcover, here):
         ),
         (
             ["--quantiles", "mixture", "--mixture", "0.5,half"],
-            "--mixture is '0.5,half'; give numbers separated by single commas.",
+            "mixture has 'half'; every share must be a number of 0 or more.",
         ),
         (["--mixture", "1,2"], "mixture is set, which needs 'mixture' among the quantiles."),
     ],

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from fedcover.run.methods import METHODS
-from fedcover.run.temperature import WAYS
 
 import fedcover.config
 from fedcover.carriers.averages import AVERAGES
 from fedcover.config import Config, NetworkSettings, Privacy, names
 from fedcover.config.schema import Settings, declared, flattened, nested, options
-from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
+from fedcover.conformal import GRAPH_SCORES, RULES, SCORES, TEMPERATURES
 from fedcover.conformal.mondrian import GROUP_RULES
 from fedcover.graphs.features import Missing
 from fedcover.graphs.partition import METHODS as PARTITIONS
@@ -30,12 +28,11 @@ def groups(kind: type[Settings]) -> list[type[Settings]]:
 @pytest.mark.parametrize(
     ("words", "table"),
     [
-        (names.METHODS, METHODS),
         (names.SCORES, SCORES | GRAPH_SCORES),
         (names.QUANTILES, RULES),
         (names.GROUP_QUANTILES, GROUP_RULES),
         (names.PARTITIONS, PARTITIONS),
-        (names.TEMPERATURES, (*WAYS, "none")),
+        (names.TEMPERATURES, (*TEMPERATURES, "none")),
         (names.LINKINGS, LINKINGS),
         (names.AVERAGES, ("mean", *AVERAGES)),
         (names.MISSING, get_args(Missing)),
@@ -56,7 +53,7 @@ def test_every_setting_says_what_it_is_and_has_a_default_that_passes(kind):
 
 
 def test_a_setting_has_one_name_outside_of_its_table():
-    paths = [path for path, _ in options(Config).values()]
+    paths = [one.path for one in options(Config).values()]
     leaves = [
         entry.name
         for group in groups(Config)
@@ -94,7 +91,7 @@ def test_tables_and_names_are_two_spellings_of_the_same():
     ],
 )
 def test_a_text_is_read_as_what_it_spells(name, text, value):
-    assert options(Config)[name].setting.read(text) == value
+    assert options(Config)[name].read(text) == value
 
 
 def test_a_wrong_value_in_a_table_is_named_with_it():

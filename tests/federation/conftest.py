@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import scipy.sparse as sp
-
 from fedcover.federation import Federation, PartyGraph
 
 

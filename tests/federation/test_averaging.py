@@ -3,8 +3,8 @@
 import numpy as np
 import scipy.sparse as sp
 import torch
-
 from fedcover.federation import Federation, PartyGraph, Plan
+
 from fedcover.models import Weights
 from fedcover.training.averaging import Averaging
 from fedcover.training.first_layer import DenseFirst, SparseFirst

@@ -8,14 +8,14 @@ from time import sleep
 import numpy as np
 import pytest
 import torch
+from fedcover.federation import Federation, InProcess, Plan, Prior, Reference, Trained, inprocess
+from fedcover.federation.validation import Best
 
 from fedcover.config.names import MODELS
 from fedcover.errors import DataError
-from fedcover.federation import Federation, InProcess, Plan, Prior, Reference, Trained, inprocess
+from fedcover.party.augment import augment
 from fedcover.training.plan import inputs, log_prior
 from fedcover.training.stack import Parameters
-from fedcover.federation.validation import Best
-from fedcover.party.augment import augment
 
 EXACT = Plan("gcn", 3, hidden=8, dropout=0.0, rounds=5, local_epochs=3, dtype=torch.float64)
 

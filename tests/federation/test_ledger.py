@@ -1,8 +1,8 @@
 import numpy as np
 import torch
+from fedcover.federation.ledger import Ledger
 
 from fedcover import conformal
-from fedcover.federation.ledger import Ledger
 from fedcover.models import initial_weights
 
 

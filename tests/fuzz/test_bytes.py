@@ -17,8 +17,7 @@ import polars as pl
 import pytest
 from scipy import sparse
 
-from fedcover.graphs.pickled import read_pickled
-from fedcover.graphs.planetoid import read_planetoid
+from fedcover.graphs.planetoid import read_pickled, read_planetoid
 from fedcover.graphs.schema import parse_schema
 
 from .damage import damaged, one_of, other_member, tried
@@ -118,7 +117,7 @@ def readers(tmp_path: Path) -> dict[str, Reader]:
         "graph.npz": npz_reader(tmp_path / "f", DENSE, damaged),
         "graph.npz, inside": npz_reader(tmp_path / "g", DENSE, other_member),
         "planetoid": planetoid_reader(tmp_path / "h"),
-        "pickled": lambda rng: read_pickled(damaged(one_of(pickles, rng), rng)),
+        "pickled": lambda rng: read_pickled(damaged(one_of(pickles, rng), rng), "graph"),
         "schema.json": lambda rng: parse_schema(
             damaged(spelt, rng).decode(errors="surrogateescape"), "schema.json"
         ),

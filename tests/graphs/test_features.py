@@ -15,8 +15,8 @@ from sklearn.preprocessing import OneHotEncoder
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs import check_graph, load, schema_of, split
 from fedcover.graphs.features import MAX_CATEGORIES
-from fedcover.graphs.headers import SYNONYMS, meanings
 from fedcover.graphs.schema import Schema, parse_schema
+from fedcover.graphs.spelling import SYNONYMS, meanings
 from fedcover.graphs.splits import NO_ROLE
 
 NODES = """id,label,age,ward,smokes,kids

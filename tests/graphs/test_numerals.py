@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fedcover.errors import DataError
 from fedcover.graphs import read_folder
-from fedcover.graphs.numerals import with_points
 from fedcover.graphs.schema import schema_of
+from fedcover.graphs.spelling import with_points
 
 NODES = "id;label;a;b;ward\nu;x;1;0,5;north, left\nv;y;2;-1;south\nw;x;3;1e-3;south\n"
 EDGES = "source;target;weight\nu;v;0.5\nv;w;1,5\n"
@@ -115,4 +115,4 @@ def test_thousands_are_refused(tmp_path, values):
 def test_a_comma_means_what_a_point_means(numbers):
     text = [repr(number) for number in numbers]
     frame = pl.DataFrame({"x": [one.replace(".", ",") for one in text]})
-    assert with_points(frame, ["x"])["x"].to_list() == text
+    assert with_points(frame, ["x"], lambda *_: None)["x"].to_list() == text

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcover.errors import DataError
-from fedcover.graphs.parquet import _Thrift, check_parquet
+from fedcover.graphs import compressed
+from fedcover.graphs.compressed import check_parquet
 from fedcover.graphs.readers import read_folder
 
 
@@ -67,9 +68,9 @@ def signed(value: int) -> bytes:
 def test_numbers_of_the_compact_protocol(numbers: list[int]) -> None:
     head = bytes([len(numbers) << 4 | 6]) if len(numbers) < 15 else b"\xf6" + unsigned(len(numbers))
     content = b"\x19" + head + b"".join(map(signed, numbers)) + b"\x21\x18\x03abc\x00"
-    thrift = _Thrift(content)
-    assert thrift.struct() == {1: numbers, 3: True, 4: None}
-    assert thrift.at == len(content)
+    file = io.BytesIO(content)
+    assert compressed._struct(file) == {1: numbers, 3: True, 4: None}
+    assert file.tell() == len(content)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,8 @@ def test_numbers_of_the_compact_protocol(numbers: list[int]) -> None:
         b"\x16" + signed(-7) + b"\x00",
         b"\x19\xf6" + unsigned(2**40),  # a list longer than the file
         b"\x18" + unsigned(2**50) + b"\x00",  # a text as long
-        b"\x1c" * 40,  # structures in structures
+        b"\x1c" * 4000,  # structures in structures
+        b"\x19\xf7" + unsigned(2**40),  # a list of numbers that take no byte
         b"\x16" + b"\xff" * 20,  # a number without end
         b"\x16",
         b"\x1f\x00",  # no such type
@@ -89,8 +91,6 @@ def test_footers_that_cannot_be_right(tmp_path: Path, footer: bytes) -> None:
     content = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
     path = tmp_path / "nodes.parquet"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"."):
-        check_parquet(path)
     with pytest.raises(DataError, match=r"nodes\.parquet is not a readable Parquet file\."):
         read_folder(tmp_path)
 
@@ -99,7 +99,7 @@ def test_a_file_that_is_cut_off_has_no_footer(tmp_path: Path) -> None:
     whole = write(tmp_path / "t.parquet").read_bytes()
     for length in (0, 3, 11, len(whole) // 2, len(whole) - 1):
         (tmp_path / "t.parquet").write_bytes(io.BytesIO(whole).read(length))
-        with pytest.raises(ValueError, match="no footer"):
+        with pytest.raises(DataError, match=r"t\.parquet is not a readable Parquet file\."):
             check_parquet(tmp_path / "t.parquet")
 
 
@@ -157,17 +157,17 @@ def test_columns_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
     pl.DataFrame({"a": range(9)}).write_parquet(path)
     whole = path.read_bytes()
     length = int.from_bytes(whole[-8:-4], "little")
-    footer = _Thrift(whole[-8 - length : -8]).struct()
-    assert len(footer[4]) == 1
-    # What stands in the footer for a row group is not touched; its list is read twelve times over.
-    start = _Thrift.struct
+    start = compressed._struct
+    assert len(start(io.BytesIO(whole[-8 - length : -8]))[4]) == 1
 
-    def twelve(thrift: _Thrift, depth: int = 0) -> dict:
-        fields = start(thrift, depth)
-        return fields | {4: fields[4] * 12} if depth == 0 and 4 in fields else fields
+    # What stands in the footer for a row group is not touched; its list is read twelve times over.
+    def twelve(file: io.BytesIO) -> dict:
+        fields = start(file)
+        return fields | {4: fields[4] * 12} if isinstance(fields.get(4), list) else fields
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Thrift, "struct", twelve)
-        with pytest.raises(ValueError, match="columns share their bytes"):
+        patch.setattr(compressed, "_struct", twelve)
+        with pytest.raises(DataError) as caught:
             check_parquet(path)
+    assert "shares its bytes with others" in str(caught.value.__cause__)
     check_parquet(path)

@@ -10,10 +10,10 @@ import pytest
 
 from fedcover.config import read_settings
 from fedcover.errors import DataError
+from fedcover.files import check_regular
 from fedcover.graphs.npz import read_npz
 from fedcover.graphs.planetoid import read_planetoid
 from fedcover.graphs.readers import read_folder
-from fedcover.graphs.regular import check_regular
 from fedcover.graphs.schema import read_schema
 
 KINDS: dict[str, Callable[[Path], None]] = {

@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 
 import fedcover
-from fedcover.errors import DataError
+from fedcover.errors import DataError, listed, shown
 from fedcover.graphs.readers import read_folder
-from fedcover.graphs.wording import listed, shown
 
 LONG = "w" * 100_000
 ROWS = "id,label,split,f\nu,a,train,1\nv,b,calib,2\nw,a,test,3\n"

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fedcover.federation import Federation, InProcess, PartyGraph
+from fedcover.federation.ledger import Ledger
+from fedcover.neighbors.gen import Generated, generate
+from fedcover.neighbors.quality import link_quality
 
 from fedcover.config import GenSettings, VaeSettings
 from fedcover.errors import DataError
-from fedcover.federation import Federation, InProcess, PartyGraph
-from fedcover.federation.ledger import Ledger
 from fedcover.graphs.partition import ClientGraph, Partition
-from fedcover.neighbors.gen import Generated, generate
-from fedcover.neighbors.quality import link_quality
 
 SIZE, WORDS = 120, 60  # nodes of each client; words of each of the three topics
 SETTINGS = GenSettings(prototypes=(2,), shares=(0.05,), linking="global", link_rounds=40)

@@ -4,12 +4,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from fedcover.federation import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import UsageError
-from fedcover.federation import Client
 from fedcover.party.prototypes import _centres, client_prototypes, cluster, means, merge_small
 
 COUNTS = (2, 5, 10, 20)

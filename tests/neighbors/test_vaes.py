@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from fedcover.federation import Client
+from fedcover.neighbors import vaes
 
 from fedcover.config import VaeSettings
 from fedcover.errors import UsageError
-from fedcover.federation import Client
 from fedcover.models.vae import VAE, vae_loss
-from fedcover.neighbors import vaes
 from fedcover.models.vaes import (
     initial_weights_of,
     marginal_output,

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fedcover.federation import Federation, PartyGraph, Plan
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import fedcover
-from fedcover.federation import Federation, PartyGraph, Plan
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.models import initial_weights
 from fedcover.training.averaging import Averaging

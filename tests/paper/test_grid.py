@@ -2,7 +2,6 @@ from dataclasses import replace
 
 from fedcover.paper import grid
 from fedcover.paper.definition import read_all
-from fedcover.paper.version import code_version, meaning
 
 
 def test_a_model_is_trained_once_and_judged_by_all_that_is_asked(known):
@@ -52,12 +51,3 @@ def test_variants_are_for_their_methods_alone():
         ("gen", "ε = 1"), ("gen", "ε = 10"), ("gen", "ε = 25"), ("gen", "ε = 5"),
     ]  # fmt: skip
     assert {c.variant: c.config.epsilon for c in cells}["ε = 5"] == 5.0
-
-
-def test_the_code_version_knows_code_from_comments():
-    source = 'def f(x):\n    """Doc."""\n    return x + 1\n'
-    same = "# why\ndef f(x):\n    return (x +\n            1)\n"
-    assert meaning(source) == meaning(same)
-    assert meaning(source) != meaning(source.replace("+ 1", "+ 2"))
-    assert meaning("class A:\n    x = 1\n    'of x'\n") == meaning("class A:\n    x = 1\n")
-    assert len(code_version()) == 12

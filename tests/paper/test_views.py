@@ -3,9 +3,8 @@ import pytest
 
 from fedcover.paper import published
 from fedcover.paper.definition import read_all
-from fedcover.paper.summary import summarise_cells
 from fedcover.paper.tables import Table, escape, latex, markdown
-from fedcover.paper.views.cells import cells_of, cells_table
+from fedcover.paper.views.cells import cells_of, cells_table, summarise_cells
 from fedcover.paper.views.change import change_table, paired
 from fedcover.paper.views.sent import bytes_table
 

@@ -3,11 +3,11 @@
 from math import inf, nan
 
 import pytest
+from fedcover.federation import Prior
+from fedcover.run.training import plan_of
 
 from fedcover import Config, UsageError
 from fedcover.config import PersonalSettings, recipe_of
-from fedcover.run.training import plan_of
-from fedcover.federation import Prior
 
 REFUSED = [
     *(

@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from fedcover.federation import Client
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import DataError
-from fedcover.federation import Client
-from fedcover.models.vae import VAE, Posterior, VaeWeights, vae_loss
-from fedcover.privacy import dp_vae as module
 from fedcover.models.private_vae import (
     check_size,
     noise_note,
@@ -18,6 +16,8 @@ from fedcover.models.private_vae import (
     train_private_vae,
     train_private_vaes,
 )
+from fedcover.models.vae import VAE, Posterior, VaeWeights, vae_loss
+from fedcover.privacy import dp_vae as module
 
 SETTINGS = VaeSettings(hidden=8, latent=3)
 FEATURES = 25

@@ -3,10 +3,10 @@ import pytest
 
 from fedcover.conformal import coverage_band
 from fedcover.errors import DataError
-from fedcover.simulation.summary import CELL, summarise
-from fedcover.report.cells import MOST_CLIENTS, SETTING, cells, status, worst_client
+from fedcover.report.cells import MOST_CLIENTS, SETTING, cells, worst_client
 from fedcover.report.folder import read_folder
 from fedcover.report.payload import run_payload
+from fedcover.report.summary import CELL, status, summarise
 
 
 def grid_cells(rows: pl.DataFrame) -> list:

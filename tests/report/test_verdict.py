@@ -2,7 +2,7 @@ from fedcover.report.verdict import grid_cards, recommended, run_cards
 
 
 def statuses(cells):
-    from fedcover.report.cells import status
+    from fedcover.report.summary import status
 
     return [cell | {"status": status(cell)} for cell in cells]
 

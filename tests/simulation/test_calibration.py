@@ -9,7 +9,7 @@ import pytest
 from fedcover import Config, UsageError, run
 from fedcover.config.names import CALIBRATIONS
 from fedcover.report.page import write_run_page
-from fedcover.simulation.frames import KEY
+from fedcover.tables import KEY
 
 CONDITIONAL = CALIBRATIONS[1:]
 SETTINGS = {
@@ -207,7 +207,7 @@ def test_rules_with_one_threshold_for_all_are_refused(rule, kind):
 
 def test_other_words_are_refused():
     with pytest.raises(
-        UsageError, match="calibrate has 'clients'; it must be one of pooled, client"
+        UsageError, match="calibrate is 'clients'; it must be one of pooled, client"
     ):
         Config(calibrate="clients")
 

@@ -7,14 +7,12 @@ from math import ceil
 import numpy as np
 import polars as pl
 import pytest
+from fedcover.run.methods import Repetition
 
 import fedcover
 from fedcover import Config, UsageError, conformal
-from fedcover.simulation.evaluation import Judge
-from fedcover.run.methods import Repetition
-from fedcover.simulation.summary import summarise
-from fedcover.federation.ledger import Ledger
 from fedcover.graphs import Role, partition, split
+from fedcover.report.summary import summarise
 
 ALPHA = 0.2
 

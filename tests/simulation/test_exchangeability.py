@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
+from fedcover.federation import InProcess
 
 from fedcover import run
 from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings
-from fedcover.simulation.evaluation import Judge
-from fedcover.federation import InProcess
 from fedcover.graphs import Role
+from fedcover.simulation.evaluation import Judge
 
 METHODS = (
     "loc",

@@ -14,13 +14,13 @@ from sklearn.preprocessing import StandardScaler
 
 from fedcover.config import Config
 from fedcover.errors import DataError
-from fedcover.simulation.run import prepare, run, settled
 from fedcover.graphs import Role, load, scaled
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.sites import read_sites, write_sites
 from fedcover.report.folder import read_folder as read_run
+from fedcover.simulation.run import prepare, run, settled
 
 CONFIG = Config(
     partition="given", methods=("loc", "fed", "central"), alphas=(0.1,), seeds=2, rounds=4, hidden=8
@@ -212,8 +212,9 @@ def test_what_stands_for_an_unknown_label_is_never_looked_at(tmp_path: Path) -> 
         guessed = load(tmp_path)
         repetition = prepare(graph, settled(CONFIG, graph), 0)
         guessed.y = torch.where(graph.y < 0, other, graph.y)
-        from fedcover.simulation.evaluation import Judge
         from fedcover.federation.ledger import Ledger
+
+        from fedcover.simulation.evaluation import Judge
 
         config = settled(replace(CONFIG, seeds=1), graph)
         logits = np.random.default_rng(1).normal(size=(90, 3)).astype(np.float32)

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-
-from fedcover import conformal, run
-from fedcover.run.graph_scores import Neighbourhoods
-from fedcover.simulation.repetition import prepare
 from fedcover.federation import InProcess
 from fedcover.federation.ledger import Ledger
+from fedcover.run.graph_scores import Neighbourhoods
+
+from fedcover import conformal, run
 from fedcover.graphs import Role
 from fedcover.graphs.partition import ClientGraph
 from fedcover.graphs.similar import cosines, similar_nodes
+from fedcover.simulation.repetition import prepare
 
 NAMES = ("dlac", "slac")  # daps and snaps differ from them in the base scores alone
 CLIENTS = 3

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
+from fedcover.federation import InProcess, Trained
+from fedcover.run.methods import METHODS, Repetition, Setting
+from fedcover.run.training import plan_of
 from scipy import sparse
 
 from fedcover import Config
 from fedcover.config import GenSettings, VaeSettings, recipe_of
-from fedcover.run.methods import METHODS, Repetition, Setting
-from fedcover.run.training import plan_of
-from fedcover.federation import InProcess, Trained
 from fedcover.graphs import Role, feature_matrix, partition, split
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fedcover.federation.ledger import Ledger
 from scipy import sparse
 
 import fedcover
+from fedcover.graphs import Role
 from fedcover.simulation.evaluation import Judge
 from fedcover.simulation.repetition import prepare
-from fedcover.federation.ledger import Ledger
-from fedcover.graphs import Role
 
 
 def divided(make_toy, counts: dict[int, tuple[int, int, int, int]], names=("north", "south")):

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 import pytest
-
-from fedcover import conformal, run
-from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings, recipe_of
-from fedcover.simulation.frames import KEY
-from fedcover.simulation.repetition import prepare
-from fedcover.run.training import Trainer
-from fedcover.federation import InProcess, Reference
-from fedcover.graphs import Role
 from fedcover.neighbors import fedsage
 from fedcover.neighbors.fedsage import mend
+from fedcover.neighbors.neighgen import NeighGenSettings
+from fedcover.neighbors.settings import GenSettings
+from fedcover.personal import PersonalSettings
+from fedcover.run.training import Trainer
+
+from fedcover import conformal, run
+from fedcover.graphs import Role
+from fedcover.tables import KEY
 
 # All pairs are linked: between two that are nearly equal, an engine's rounding would choose.
 GEN = GenSettings(

@@ -7,8 +7,8 @@ import pytest
 from torch_geometric.data import Data
 
 from fedcover import Config, DataError, UsageError, run
-from fedcover.simulation.frames import KEY
 from fedcover.graphs import Role
+from fedcover.tables import KEY
 
 # The contract (docs/results.md), written out: other programs rely on names and order.
 RESULTS = """

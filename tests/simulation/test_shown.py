@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from fedcover import run
-from fedcover.simulation.repetition import prepare
-from fedcover.simulation.drawing import MAX_EDGES, Shown, _few_edges, shown
 from fedcover.graphs.splits import Role
+from fedcover.simulation.drawing import MAX_EDGES, Shown, _few_edges, shown
+from fedcover.simulation.repetition import prepare
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from fedcover.federation import InProcess
+from fedcover.run.training import Trainer
 
 from fedcover.config import Recipe, recipe_of
 from fedcover.errors import UsageError
 from fedcover.simulation.repetition import prepare
-from fedcover.run.training import Trainer
-from fedcover.federation import InProcess
 
 
 @dataclass

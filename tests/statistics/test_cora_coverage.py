@@ -1,16 +1,15 @@
 """Theorem 1 on a real graph: the short version of ``make validity`` on the embedded Cora.
 
 Given the trained models, only the calibration/test re-splits are random, so their spread is the
-error of the mean coverage (docs/guarantee.md; fedcover.simulation.summary).
+error of the mean coverage (docs/guarantee.md; fedcover.report.summary).
 """
 
 import polars as pl
 import pytest
 
 from fedcover import Config, load, run
-from fedcover.conformal import SCORES, coverage_band
-from fedcover.algorithm.calibrate import base_score
-from fedcover.simulation.summary import STANDARD_ERRORS, summarise
+from fedcover.conformal import SCORES, base_score, coverage_band
+from fedcover.report.summary import STANDARD_ERRORS, summarise
 
 ALPHAS = (0.05, 0.1, 0.2)
 METHODS = ("fed", "loc", "gen", "fed+prior+mix")

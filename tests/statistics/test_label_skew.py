@@ -15,8 +15,8 @@ import pytest
 
 from fedcover import Config, run
 from fedcover.conformal import coverage_band
-from fedcover.simulation.summary import STANDARD_ERRORS, summarise
 from fedcover.graphs.assemble import assemble
+from fedcover.report.summary import STANDARD_ERRORS, summarise
 
 LABELS = CLIENTS = 6
 LARGE, SMALL = 400, 150  # nodes of a client, a fifth of which train

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from fedcover import Config, DataError
-from fedcover.simulation.repetition import prepare, settled
 from fedcover.graphs.splits import Role
+from fedcover.simulation.repetition import prepare, settled
 from fedcover.tuning.folds import BLANK, folds, redrawn
 
 

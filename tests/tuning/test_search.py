@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from fedcover.federation import InProcess
+from fedcover.neighbors.gen import generate
+from fedcover.run.methods import Setting, cut
+from fedcover.run.training import plan_of
 
 from fedcover import Config, DataError, UsageError
 from fedcover.config import GenSettings, configured, recipe_of
-from fedcover.run.methods import Setting, cut
-from fedcover.simulation.repetition import prepare
-from fedcover.run.training import plan_of
-from fedcover.federation import InProcess
 from fedcover.graphs.splits import Role
-from fedcover.neighbors.gen import generate
+from fedcover.simulation.repetition import prepare
 from fedcover.tuning import search, tune
 from fedcover.tuning.search import shortened
 

@@ -90,7 +90,7 @@ def calibrate(
     """Calibrate a method whose models the parties have; they make their sets."""
     found = Calibrated(parties=census.parties)
     found.temperature = yield from temperature(f"{method}/temperature", config, classes)
-    if any(base_score(name).tuned for name in config.scores):
+    if any(conformal.base_score(name).tuned for name in config.scores):
         nothing = np.empty((0, classes)), np.empty(0, np.int64), np.empty(0)
         constants = yield from added_up(
             f"{method}/raps",
@@ -108,12 +108,6 @@ def calibrate(
     yield from _thresholds(method, config, census, groups, found)
     yield from _sets(method, config, classes, census, found)
     return found
-
-
-def base_score(name: str) -> conformal.Score:
-    """The score of single nodes that a score is, or is built on."""
-    graph = conformal.GRAPH_SCORES.get(name)
-    return conformal.SCORES[graph.base if graph else name]
 
 
 def temperature(part: str, config: Config, classes: int) -> Conversation[float]:
@@ -174,7 +168,7 @@ def _shares(config: Config, census: Census) -> tuple[float, ...] | None:
     the parties counted when the job began."""
     if "mixture" not in config.quantiles:
         return None
-    if config.mixture is not None and len(config.mixture) == len(census.parties):
+    if config.mixture is not None:
         return tuple(config.mixture)
     return tuple(census.of("test")[party] for party in sorted(census.parties))
 
@@ -252,8 +246,7 @@ def _sets(
 
     query: Message = {"q_hat": q_hats}
     own: dict[int, Message] = {}
-    if config.calibrate == "client" and q_hats.shape[1] == len(census.parties):
-        # Each is told its own threshold alone.
+    if config.calibrate == "client":  # each is told its own threshold alone
         query = {}
         own = {party: {"q_hat": q_hats[:, [party]]} for party in found.parties}
 

@@ -25,9 +25,10 @@ from fedcover.conformal.protocol import Message
 from fedcover.graphs.labels import encode
 from fedcover.graphs.scaling import scaling_of
 from fedcover.models import mixture
+from fedcover.models.private_vae import noise_note
 from fedcover.party.calibration import words
 from fedcover.party.party import GROUPS, SCALING
-from fedcover.plans import plan_of
+from fedcover.plans import MEND, plan_of
 
 
 @dataclass
@@ -96,10 +97,12 @@ class Session:
     def method(self, name: str) -> Conversation[Outcome]:
         """Train a recipe's models, calibrate them, and let the parties make their sets."""
         outcome = yield from self.train(name)
-        outcome.calibrated = yield from calibrate(
-            name, self.config, self.classes, self.census, self.groups
-        )
+        outcome.calibrated = yield from self.calibrate(name)
         return outcome
+
+    def calibrate(self, name: str) -> Conversation[Calibrated]:
+        """Thresholds and sets of a method whose models the parties have."""
+        return calibrate(name, self.config, self.classes, self.census, self.groups)
 
     def train(self, name: str) -> Conversation[Outcome]:
         """A recipe's models, each at its best round, at the parties."""
@@ -108,7 +111,7 @@ class Session:
         if recipe.method.graph == "gen":
             yield from self._generate(recipe, outcome)
         if recipe.method.graph == "mended":
-            outcome.parts.append("fedsage+/mend")
+            outcome.parts.append(MEND)
             if not self._mended:
                 yield from mend(self.config.neighgen, self._features, self.census)
                 self._mended = True
@@ -145,9 +148,13 @@ class Session:
                 recipe, config, self.classes, self.census, self._prototypes
             )
         outcome.parts += ["gen/prototypes", "gen/links", f"{name}/cell"]
-        private = config.privacy is not None and config.privacy.covered
-        if not private and (sentence := silence(self.census, config.gen.vae.min_cluster)):
-            outcome.notes.append(sentence)
+        privacy, trained = config.privacy, self.census.of("train")
+        if privacy is not None and privacy.active:
+            said = noise_note(list(trained.values()), self._features, config.gen.vae, privacy)
+            outcome.notes += [f"gen: {said}"] if said else []
+        if privacy is None or not privacy.covered:
+            said = silence(self.census, config.gen.vae.min_cluster)
+            outcome.notes += [said] if said else []
 
     def _mix(self, name: str, outcome: Outcome) -> Conversation[None]:
         """The parties learn how well every mixture of the models does on average."""

@@ -48,7 +48,7 @@ def query_of(request: Ask | Train, party: int, census: Census) -> Message:
 
 
 def total_of(plan: Plan, census: Census) -> int:
-    """What a party's share is measured by: all training nodes, or the parties if all count alike."""
+    """What a share is measured by: all training nodes, or the parties if all count alike."""
     return len(census.parties) if plan.task == "links" else sum(census.of("train").values())
 
 

@@ -28,10 +28,10 @@ app = typer.Typer(
         "fedcover --install-completion",
     ),
 )
-app.command(epilog=inspect.EXAMPLES)(inspect.inspect)
-app.command(epilog=run.EXAMPLES)(run.run)
+app.command(epilog=inspect.EXAMPLES, cls=inspect.Command)(inspect.inspect)
+app.command(epilog=run.EXAMPLES, cls=run.Command)(run.run)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
-app.command(epilog=tune.EXAMPLES)(tune.tune)
+app.command(epilog=tune.EXAMPLES, cls=tune.Command)(tune.tune)
 app.command(epilog=paper.EXAMPLES)(paper.paper)
 app.command(epilog=run.REPORT_EXAMPLES)(run.report)
 app.add_typer(data.app, name="data")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedcover.cli.options import Data, Quiet, examples, help_if_alone, number, words
+from fedcover.cli.settings import given, with_settings
 from fedcover.errors import DataError, UsageError
 from fedcover.extras import require
+
+if TYPE_CHECKING:
+    from fedcover.config.schema import Setting
 
 app = typer.Typer(
     help="A federation over a network, on Flower: keys, gate, app, try.",
@@ -76,18 +81,30 @@ def app_folder() -> None:
     print(APP)
 
 
+def _job_settings() -> Mapping[str, Setting]:
+    """What a job can be told; how many sites it has, the clients say."""
+    from fedcover.config.settings import network_settings
+
+    return {name: one for name, one in network_settings().items() if name != "sites"}
+
+
 @app.command(
     "try",
     epilog=examples(
         "fedcover federation try",
         "fedcover federation try cora --clients 3 --methods fed --rounds 20",
     ),
+    cls=with_settings(
+        _job_settings,
+        methods="As --methods of fedcover run (default: gen).",
+        least="How many sites must answer a round (default: all but one).",
+        join="Seconds that the job waits for its sites (default: 120).",
+    ),
 )
 def try_out(
+    context: typer.Context,
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A name or a path.")] = "cora",
     clients: Annotated[int, number("K", "Number of sites.")] = 3,
-    methods: Annotated[str, typer.Option(help="As --methods of fedcover run.")] = "gen",
-    rounds: Annotated[int | None, number("R", "Rounds of averaging.")] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Run folder.")] = Path("runs/federation"),
     data: Data = None,
     quiet: Quiet = False,
@@ -102,7 +119,7 @@ def try_out(
     require("flower", "fedcover federation try")
     from fedcover.carriers.network.flower.trial import trial
 
-    finished = trial(graph, clients, methods, rounds, out, data=data, say=None if quiet else _say)
+    finished = trial(graph, clients, given(context), out, data=data, say=None if quiet else _say)
     if not quiet:
         display.federation(display.console(), finished)
         print(f"\n{finished}: report.html, results.csv, groups.csv, ledger.jsonl, run.json")

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Clients, Data, Graph, Group, Missing, PartitionBy, examples
+from fedcover.cli.options import Data, Graph, Group, Missing, examples
+from fedcover.cli.settings import given, some_settings, with_settings
 from fedcover.errors import DataError
 
 EXAMPLES = examples(
@@ -19,10 +20,12 @@ EXAMPLES = examples(
 SEED = 0  # of the partition and the split: a run's first
 
 
+Command = with_settings(some_settings("clients", "partition"))
+
+
 def inspect(
+    context: typer.Context,
     graph: Graph,
-    clients: Clients = None,
-    partition: PartitionBy = None,
     missing: Missing = "refuse",
     group: Group = None,
     alpha: Annotated[
@@ -47,9 +50,7 @@ def inspect(
     from fedcover.graphs.partition import partition as divide
     from fedcover.simulation.repetition import prepare
 
-    config = Config.preset(
-        "default", clients=clients, partition=partition, alphas=tuple(alpha) if alpha else None
-    )
+    config = Config.preset("default", alphas=alpha or None, **given(context))
     loaded = check_graph(load(graph, data, missing=missing, group=group))
     refusal = None
     try:

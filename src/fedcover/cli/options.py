@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -28,28 +28,6 @@ Data = Annotated[
 Graph = Annotated[
     str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
 ]
-PartitionBy = Annotated[
-    str | None,
-    typer.Option(
-        help="metis, louvain, random or given (the client column).",
-        autocompletion=one_of("metis", "louvain", "random", "given"),
-    ),
-]
-UnitFeatures = Annotated[
-    bool | None,
-    typer.Option(
-        "--unit-features/--raw-features",
-        help="Scale each node's features to length 1 (default: if they look like words).",
-    ),
-]
-Standardise = Annotated[
-    bool | None,
-    typer.Option(
-        "--standardise/--no-standardise",
-        help="Bring numbers to mean 0 and deviation 1, by training nodes (default: for own "
-        "tables, unless they look like words).",
-    ),
-]
 Missing = Annotated[
     str,
     typer.Option(
@@ -64,10 +42,6 @@ Group = Annotated[
         metavar="COLUMN", help="A column of an own graph's nodes that is its group, no feature."
     ),
 ]
-Prototypes = Annotated[
-    str | None, typer.Option(help="Gen: numbers M of prototypes to choose from.")
-]
-Shares = Annotated[str | None, typer.Option(help="Gen: shares p of linked pairs to choose from.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
 Preset = Annotated[
     str | None,
@@ -83,7 +57,6 @@ ConfigFile = Annotated[
     ),
 ]
 THREADS_PER_CORE = 4  # more only slow down, and thousands bring the process down
-Number = TypeVar("Number", int, float)
 
 
 def examples(*lines: str) -> str:
@@ -112,32 +85,16 @@ def number(metavar: str, meaning: str) -> Any:
 
 
 Threads = Annotated[int | None, number("N", "CPU threads for training.")]
-Clients = Annotated[int | None, number("K", "Number of clients (default: 10).")]
 
 
-def words(option: str, text: str | None, what: str = "words") -> tuple[str, ...] | None:
+def words(option: str, text: str | None) -> tuple[str, ...] | None:
     """What stands between an option's commas."""
     if text is None:
         return None
     parts = tuple(part.strip() for part in text.split(","))
     if not all(parts):
-        raise UsageError(f"--{option} is {text!r}; give {what} separated by single commas.")
+        raise UsageError(f"--{option} is {text!r}; give words separated by single commas.")
     return parts
-
-
-def numbers(
-    option: str, text: str | None, kind: type[Number], what: str = "numbers"
-) -> tuple[Number, ...] | None:
-    """The numbers between an option's commas."""
-    parts = words(option, text, what)
-    if parts is None:
-        return None
-    try:
-        return tuple(kind(part) for part in parts)
-    except ValueError:
-        raise UsageError(
-            f"--{option} is {text!r}; give {what} separated by single commas."
-        ) from None
 
 
 def use_threads(threads: int | None) -> None:

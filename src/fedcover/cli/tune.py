@@ -12,26 +12,19 @@ import typer
 
 from fedcover.cli.notes import notes_held_back, print_notes
 from fedcover.cli.options import (
-    Clients,
     ConfigFile,
     Data,
     Graph,
     Group,
     Missing,
-    PartitionBy,
     Preset,
-    Prototypes,
     Quiet,
-    Shares,
-    Standardise,
     Threads,
-    UnitFeatures,
     examples,
     number,
-    numbers,
     use_threads,
-    words,
 )
+from fedcover.cli.settings import given, some_settings, with_settings
 from fedcover.errors import DataError, UsageError
 
 EXAMPLES = examples(
@@ -40,15 +33,21 @@ EXAMPLES = examples(
 )
 
 
+Command = with_settings(
+    some_settings(
+        *("methods", "clients", "partition", "first_seed", "rounds", "unit_features"),
+        *("standardise", "prototypes", "shares"),
+    ),
+    methods="Which methods to choose from, spelt as in run (default: what the file of --config "
+    "has, or the preset's recipe with fed and with gen).",
+    first_seed="Seed of the split whose validation nodes decide (default: 0).",
+    rounds="Rounds of the longest training (default: 100).",
+)
+
+
 def tune(
+    context: typer.Context,
     graph: Graph,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Which methods to choose from, spelt as in run (default: what the file of "
-            "--config has, or the preset's recipe with fed and with gen)."
-        ),
-    ] = None,
     minutes: Annotated[float, typer.Option(metavar="M", help="Time budget; 0 for none.")] = 10.0,
     candidates: Annotated[
         int | None, number("N", "How many settings to try, those given included (default: 27).")
@@ -60,18 +59,8 @@ def tune(
     alpha: Annotated[
         float, typer.Option(metavar="A", help="Level at which scores are compared.")
     ] = 0.1,
-    clients: Clients = None,
-    partition: PartitionBy = None,
-    first_seed: Annotated[
-        int | None, number("N", "Seed of the split whose validation nodes decide.")
-    ] = None,
-    rounds: Annotated[int | None, number("R", "Rounds of the longest training.")] = None,
-    unit_features: UnitFeatures = None,
-    standardise: Standardise = None,
     missing: Missing = "refuse",
     group: Group = None,
-    prototypes: Prototypes = None,
-    shares: Shares = None,
     preset: Preset = None,
     config_file: ConfigFile = None,
     data: Data = None,
@@ -91,20 +80,10 @@ def tune(
 
     if minutes < 0:
         raise UsageError(f"--minutes is {minutes:g}; it must be a positive number, or 0 for none.")
-    config = configured(
-        config_file,
-        preset,
-        methods=words("methods", methods),
-        clients=clients,
-        partition=partition,
-        first_seed=first_seed,
-        rounds=rounds,
-        unit_features=unit_features,
-        standardise=standardise,
-        prototypes=numbers("prototypes", prototypes, int, "whole numbers"),
-        shares=numbers("shares", shares, float),
-    )
-    if methods is None and (config_file is None or "methods" not in read_settings(config_file)):
+    settings = given(context)
+    config = configured(config_file, preset, **settings)
+    held = read_settings(config_file) if config_file is not None else {}
+    if "methods" not in {**held, **settings}:
         config = replace(config, methods=usual_methods(config))
     use_threads(threads)
     _check_target(out)

@@ -8,7 +8,6 @@ word for "not set": such a setting is left out.
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,8 @@ def configured(file: str | Path | None = None, preset: str | None = None, **opti
 
 def read_settings(path: str | Path) -> dict[str, Any]:
     """What a TOML file sets, by the names of options; a name that is unknown is refused."""
+    import tomllib
+
     path = Path(path)
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for

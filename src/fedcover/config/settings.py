@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from math import fsum, inf
 from typing import Any
 
@@ -12,16 +11,16 @@ from fedcover.config.recipes import BEST, METHODS, recipe_of
 from fedcover.config.schema import (
     BELOW_ONE,
     BETWEEN,
+    COUNT,
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
-    YES_OR_NO,
     Rule,
+    Setting,
     Settings,
     at_least,
     flattened,
     nested,
-    one_of,
     options,
     setting,
 )
@@ -36,11 +35,8 @@ EPSILON = Rule(  # where the accountant is quick and exact
     "lie between 0.1 and 100, or be inf for no differential privacy",
 )
 NOISE = Rule(lambda x: 0.3 <= x <= 1000, "lie between 0.3 and 1000")
-
-_federation = partial(setting, panel="Federation")
-_sets = partial(setting, panel="Sets and promises")
-_training = partial(setting, panel="Training")
-_privacy = partial(setting, panel="Privacy")
+FROM_ZERO = Rule(lambda x: x >= 0, "be 0 or more")
+RECIPES = Rule(lambda _: True, "be a word", tuple(METHODS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,21 +50,18 @@ class VaeSettings(Settings):
     11 prototypes; on Computers 344 (332; marginal 461) and all 20. β and ρ hardly matter there.
     """
 
-    panel = "Gen"
-    rare = True
+    panel, prefix, rare = "Gen", "vae_", True
 
-    hidden: int = setting(64, "Hidden units of the VAE.", at_least(1))
-    latent: int = setting(16, "Its latent units.", at_least(1))
-    epochs: int = setting(50, "Its epochs.", at_least(1))
-    lr: float = setting(0.003, "Its learning rate.", POSITIVE)
-    lambda_rec: float = setting(1.0, "Weight of the reconstruction in its loss.", POSITIVE)
-    lambda_kl: float = setting(0.5, "Weight of the KL divergence.", NOT_NEGATIVE)
-    beta: float = setting(0.1, "Weight of the sparsity term.", NOT_NEGATIVE)
+    hidden: int = setting(64, "Hidden units of the VAE.", COUNT)
+    latent: int = setting(16, "Latent units of the VAE.", COUNT)
+    epochs: int = setting(50, "Epochs of the VAE.", COUNT)
+    lr: float = setting(0.003, "Learning rate of the VAE.", POSITIVE)
+    lambda_rec: float = setting(1.0, "Weight of the reconstruction in the VAE's loss.", POSITIVE)
+    lambda_kl: float = setting(0.5, "Weight of the KL divergence in it.", NOT_NEGATIVE)
+    beta: float = setting(0.1, "Weight of the sparsity term in it.", NOT_NEGATIVE)
     rho: float = setting(0.1, "Mean activation that the sparsity term asks for.", BETWEEN)
-    min_cluster: int = setting(5, "Nodes that a prototype stands for, at least.", at_least(1))
-    binary: bool | None = setting(
-        None, "Whether features are 0 or 1 (default: as the data are).", YES_OR_NO
-    )
+    min_cluster: int = setting(5, "Nodes that a prototype stands for, at least.", COUNT)
+    binary: bool | None = setting(None, "Features are 0 or 1 (default: as they are).")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,30 +75,23 @@ class GenSettings(Settings):
     panel = "Gen"
 
     prototypes: tuple[int, ...] = setting(
-        (2, 5, 10, 20),
-        "Numbers M of prototypes that a client sends, to choose from.",
-        at_least(1),
-        each="number",
+        (2, 5, 10, 20), "Numbers M of prototypes to choose from.", COUNT, each="number"
     )
     shares: tuple[float, ...] = setting(
         (0.01, 0.02, 0.04, 0.08, 0.10),
-        "Shares p of candidate pairs that are linked, to choose from.",
+        "Shares p of linked pairs to choose from.",
         SHARE,
         each="share",
     )
-    linking: str = setting(
-        "node", "p of each node's pairs (node) or of all (global).", one_of(names.LINKINGS)
-    )
-    link_weight: float = setting(
-        0.25, "Weight of a generated edge in the model; a real one has 1.", POSITIVE
-    )
-    vae: VaeSettings = field(default_factory=VaeSettings, metadata={"prefix": "vae_"})
-    link_hidden: int = setting(64, "Hidden units of the VGAE.", at_least(1), rare=True)
-    link_latent: int = setting(16, "Its latent units.", at_least(1), rare=True)
-    link_rounds: int = setting(30, "Rounds of the VGAE, which predicts links.", at_least(1))
-    link_epochs: int = setting(3, "Its epochs at a client in each round.", at_least(1), rare=True)
-    link_lr: float = setting(0.01, "Its learning rate.", POSITIVE, rare=True)
-    screening: int = setting(20, "Rounds after which every M and p are compared.", at_least(1))
+    linking: str = setting("node", "Whether p is of each node's pairs or of all.", names.LINKINGS)
+    link_weight: float = setting(0.25, "Weight of a generated edge; a real one has 1.", POSITIVE)
+    vae: VaeSettings = field(default_factory=VaeSettings)
+    link_hidden: int = setting(64, "Hidden units of the VGAE.", COUNT, rare=True)
+    link_latent: int = setting(16, "Latent units of the VGAE.", COUNT, rare=True)
+    link_rounds: int = setting(30, "Rounds of the VGAE, which predicts links.", COUNT)
+    link_epochs: int = setting(3, "Epochs of the VGAE in each round.", COUNT, rare=True)
+    link_lr: float = setting(0.01, "Learning rate of the VGAE.", POSITIVE, rare=True)
+    screening: int = setting(20, "Rounds after which every M and p are compared.", COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,39 +103,38 @@ class NeighGenSettings(Settings):
     them leak (docs/fedsage.md).
     """
 
-    panel = "FedSage+"
-    rare = True
+    panel, prefix, rare = "FedSage+", "neighgen_", True
 
     hidden_share: float = setting(0.5, "Share of a client's nodes that are hidden.", BETWEEN)
-    most: int = setting(5, "Neighbours that a node gets, at most.", at_least(1))
-    latent: int = setting(64, "Units of a node's embedding.", at_least(1))
-    hidden: int = setting(64, "Hidden units of the feature generator.", at_least(1))
+    most: int = setting(5, "Neighbours that a node gets, at most.", COUNT)
+    latent: int = setting(64, "Units of a node's embedding.", COUNT)
+    hidden: int = setting(64, "Hidden units of the feature generator.", COUNT)
     lr: float = setting(0.01, "Learning rate of the generator.", POSITIVE)
-    batch: int = setting(64, "Generated vectors in a client's loss at each step.", at_least(1))
+    batch: int = setting(64, "Generated vectors in a client's loss at each step.", COUNT)
     warm_up: int = setting(20, "Epochs that clients train alone first.", at_least(0))
     rounds: int = setting(10, "Exchanges between clients after that.", at_least(0))
-    local_epochs: int = setting(5, "Epochs at a client after each exchange.", at_least(1))
+    local_epochs: int = setting(5, "Epochs at a client after each exchange.", COUNT)
     degree_weight: float = setting(1.0, "Weight of the degrees' loss.", NOT_NEGATIVE)
     feature_weight: float = setting(1.0, "Weight of the features' loss.", NOT_NEGATIVE)
     cross_weight: float = setting(1.0, "Weight of the loss at other clients.", NOT_NEGATIVE)
-    groups: int = setting(10, "Latent means that a client sends, at most.", at_least(1))
+    groups: int = setting(10, "Latent means that a client sends, at most.", COUNT)
     min_group: int = setting(5, "Nodes that a mean stands for, at least.", at_least(2))
-    targets: str = setting(
-        "means", "What a client answers with: means of features, or nodes.", one_of(names.TARGETS)
-    )
-    target_groups: int = setting(20, "Feature means in an answer, at most.", at_least(1))
-    target_nodes: int = setting(200, "Nodes in an answer, at most.", at_least(1))
+    targets: str = setting("means", "Features that a client answers with.", names.TARGETS)
+    target_groups: int = setting(20, "Feature means in an answer, at most.", COUNT)
+    target_nodes: int = setting(200, "Nodes in an answer, at most.", COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalSettings(Settings):
-    """How a client makes the shared model its own: a recipe's parts, +prox to +mix."""
+    """How a client makes the shared model its own: a recipe's parts, +prox to +mix.
+
+    ``shrinkage`` is worth so many validation nodes of the whole federation beside a client's own
+    when it chooses its weights of the mixture; infinite: all clients take the same weights.
+    """
 
     panel = "Personal parts"
 
-    prox: float = setting(
-        0.1, "+prox: FedProx's μ, how strongly a client is held near the shared model.", POSITIVE
-    )
+    prox: float = setting(0.1, "+prox: μ, the pull towards the shared model.", POSITIVE)
     prior_smoothing: float = setting(
         5.0,
         "+prior: nodes, spread evenly over the labels, added to a client's own.",
@@ -162,17 +147,12 @@ class PersonalSettings(Settings):
         Rule(lambda x: 0 <= x <= 10, f"lie in 0 … 10, {IMPOSSIBLE}"),
     )
     tune_rounds: int = setting(
-        30, "+tuned, +mix: rounds of local training from the shared model on.", at_least(1)
+        30, "+tuned, +mix: rounds at each client alone, from the shared model.", COUNT
     )
-    tune_epochs: int = setting(1, "+tuned, +mix: epochs in each of these rounds.", at_least(1))
-    local_rounds: int = setting(
-        40, "+mix: rounds of the model that never saw another client.", at_least(1)
-    )
+    tune_epochs: int = setting(1, "+tuned, +mix: epochs in each of these rounds.", COUNT)
+    local_rounds: int = setting(40, "+mix: rounds of the model that saw no other client.", COUNT)
     shrinkage: float = setting(
-        100.0,
-        "+mix: how many validation nodes of its own the whole federation is worth to a client; "
-        "inf: all clients take the same weights.",
-        Rule(lambda x: x >= 0, "be 0 or more"),
+        100.0, "+mix: validation nodes that the whole federation is worth to a client.", FROM_ZERO
     )
 
 
@@ -199,10 +179,10 @@ class Privacy(Settings):
     epsilon: float | None = setting(None, "ε of each client.", EPSILON)
     noise: float | None = setting(None, "The noise multiplier.", NOISE)
     delta: float = setting(1e-5, "δ.", BETWEEN)
-    prototypes: str = setting("prior", "What is clustered.", one_of(names.DP_PROTOTYPES))
-    samples: int = setting(500, "Samples of the prior.", at_least(1))
+    prototypes: str = setting("prior", "What is clustered.", names.DP_PROTOTYPES)
+    samples: int = setting(500, "Samples of the prior.", COUNT)
     max_grad_norm: float = setting(1.0, "Norm that gradients are clipped to.", POSITIVE)
-    steps: int = setting(200, "Steps of training.", at_least(1))
+    steps: int = setting(200, "Steps of training.", COUNT)
     sample_rate: float = setting(0.25, "Chance of a node to be in a step.", BETWEEN)
     lr: float = setting(0.005, "Learning rate.", POSITIVE)
     density: float = setting(0.02, "Share of ones among binary features.", BETWEEN)
@@ -242,112 +222,89 @@ class Config(Settings):
     alone.
     """
 
-    clients: int | None = _federation(
+    clients: int | None = setting(
         None,
         f"Number of clients (default: {CLIENTS}, or what the client column has).",
-        at_least(1),
+        COUNT,
+        panel="Federation",
         simulated=True,
     )
-    partition: str = _federation(
+    partition: str = setting(
         "metis",
-        "How the graph is divided: metis, louvain, random or given (the client column).",
-        one_of(names.PARTITIONS),
+        "How the graph is divided (given: by the client column).",
+        names.PARTITIONS,
         simulated=True,
     )
-    methods: tuple[str, ...] = _federation(
+    methods: tuple[str, ...] = setting(
         ("loc", "fed", BEST, "central"),
-        f"Of {', '.join(METHODS)}; separated by commas. Each may be followed by +prox, "
-        f"+prior, and +tuned or +mix, as in {BEST}.",
-        Rule(lambda _: True, "be a word", tuple(METHODS)),
+        f"Methods; each may have +prox, +prior, and +tuned or +mix, as {BEST}.",
+        RECIPES,
         spelt=lambda name: str(recipe_of(name)),
     )
-    seeds: int = _federation(5, "Repetitions.", at_least(1))
-    first_seed: int = _federation(0, "Seed of the first repetition.", at_least(0))
-    scores: tuple[str, ...] = _sets(
+    seeds: int = setting(5, "Repetitions.", COUNT)
+    first_seed: int = setting(0, "Seed of the first repetition.", at_least(0))
+    scores: tuple[str, ...] = setting(
         ("lac",),
-        "Of lac, aps, aps-det, raps; over neighbours dlac, daps; over similar nodes too slac, "
-        "snaps.",
-        one_of(names.SCORES),
+        "Scores; those with d look at neighbours, with s at similar nodes too.",
+        names.SCORES,
+        panel="Sets and promises",
     )
-    quantiles: tuple[str, ...] = _sets(
-        ("exact",),
-        "Of exact, mixture, pooled, average, tdigest; the first two have a guarantee.",
-        one_of(names.QUANTILES),
+    quantiles: tuple[str, ...] = setting(
+        ("exact",), "Rules for the threshold; exact and mixture have a guarantee.", names.QUANTILES
     )
-    mixture: tuple[float, ...] | None = _sets(
+    mixture: tuple[float, ...] | None = setting(
         None,
-        "The clients' shares of test nodes, for mixture, e.g. 0.5,0.3,0.2 (default: as they are).",
+        "Clients' shares of test nodes, for mixture, as 0.5,0.3,0.2 (default: as they are).",
         NOT_NEGATIVE,
         each="share",
         distinct=False,
     )
-    calibrate: str = _sets(
+    calibrate: str = setting(
         "pooled",
-        "pooled: one threshold for all; client, class or group: one for each, and the promise for "
-        "each that has enough calibration nodes.",
-        one_of(names.CALIBRATIONS),
+        "What has a threshold of its own, and a promise if it has enough calibration nodes.",
+        names.CALIBRATIONS,
     )
-    alphas: tuple[float, ...] = _sets(
-        (0.05, 0.1, 0.2), "Levels of error, separated by commas.", BETWEEN, each="alpha"
+    alphas: tuple[float, ...] = setting((0.05, 0.1, 0.2), "Levels of error.", BETWEEN, each="alpha")
+    temperature: str = setting(
+        "pooled", "The logits' temperature; averaged: the mean of the clients'.", names.TEMPERATURES
     )
-    temperature: str = _sets(
-        "pooled",
-        "How logits are scaled: one temperature found together (pooled), the mean of the clients' "
-        "(averaged), or none.",
-        one_of(names.TEMPERATURES),
+    resplits: int = setting(
+        100, "Calibration/test re-splits that coverage is judged on.", COUNT, simulated=True
     )
-    resplits: int = _sets(
-        100,
-        "Calibration/test re-splits that coverage is judged on.",
-        at_least(1),
-        simulated=True,
+    empty_sets: bool = setting(True, "Leave sets empty (the default), or add the top label.")
+    model: str = setting("gcn", "The network.", names.MODELS, panel="Training")
+    rounds: int = setting(100, "Rounds of averaging.", COUNT)
+    patience: int | None = setting(
+        None, "Stop after so many rounds without a lower validation loss (default: never).", COUNT
     )
-    empty_sets: bool = _sets(
-        True, "Leave sets empty, or add the top label to every set.", YES_OR_NO
-    )
-    model: str = _training("gcn", "gcn or sage.", one_of(names.MODELS))
-    rounds: int = _training(100, "Rounds of averaging.", at_least(1))
-    patience: int | None = _training(
-        None,
-        "Stop after so many rounds without a lower validation loss (default: never).",
-        at_least(1),
-    )
-    local_epochs: int = _training(3, "Epochs at a client in each round.", at_least(1))
-    batch_size: int = _training(0, "Training nodes a step; 0 for all at once.", at_least(0))
-    hidden: int = _training(64, "Hidden units.", at_least(1))
-    dropout: float = _training(0.5, "Share of units that are dropped in training.", BELOW_ONE)
-    lr: float = _training(0.03, "Learning rate.", POSITIVE)
-    unit_features: bool | None = _training(
+    local_epochs: int = setting(3, "Epochs at a client in each round.", COUNT)
+    batch_size: int = setting(0, "Training nodes a step; 0 for all at once.", at_least(0))
+    hidden: int = setting(64, "Hidden units.", COUNT)
+    dropout: float = setting(0.5, "Share of units that are dropped in training.", BELOW_ONE)
+    lr: float = setting(0.03, "Learning rate.", POSITIVE)
+    unit_features: bool | None = setting(
         None,
         "Scale each node's features to length 1 (default: if they look like words).",
-        YES_OR_NO,
-        off="raw_features",
+        off="raw-features",
     )
-    standardise: bool | None = _training(
+    standardise: bool | None = setting(
         None,
         "Bring numbers to mean 0 and deviation 1, by training nodes (default: for own tables, "
         "unless they look like words).",
-        YES_OR_NO,
     )
-    train: float = _training(0.2, "Share of a client's nodes to train with.", BETWEEN)
-    valid: float = _training(0.2, "Share of a client's nodes to validate with.", BELOW_ONE)
-    epsilon: float | None = _privacy(
-        None,
-        "Gen: differential privacy of the prototypes; inf for none (default: none).",
-        EPSILON,
+    train: float = setting(0.2, "Share of a client's nodes to train with.", BETWEEN)
+    valid: float = setting(0.2, "Share of a client's nodes to validate with.", BELOW_ONE)
+    epsilon: float | None = setting(
+        None, "ε of Gen's prototypes; inf for none (default: none).", EPSILON, panel="Privacy"
     )
-    noise: float | None = _privacy(
-        None, "Gen: the noise multiplier, in place of epsilon (default: none).", NOISE
-    )
-    dp_prototypes: str = _privacy(
+    noise: float | None = setting(None, "Noise multiplier, in place of epsilon.", NOISE)
+    dp_prototypes: str = setting(
         "prior",
-        "Gen: prior, or reconstructions (the paper's; not covered by epsilon).",
-        one_of(names.DP_PROTOTYPES),
+        "What is clustered; epsilon does not cover reconstructions, the paper's.",
+        names.DP_PROTOTYPES,
     )
     gen: GenSettings = field(default_factory=GenSettings)
-    neighgen: NeighGenSettings = field(
-        default_factory=NeighGenSettings, metadata={"prefix": "neighgen_"}
-    )
+    neighgen: NeighGenSettings = field(default_factory=NeighGenSettings)
     personal: PersonalSettings = field(default_factory=PersonalSettings)
 
     def __post_init__(self) -> None:
@@ -423,26 +380,18 @@ class NetworkSettings(Settings):
 
     panel = "Network"
 
-    sites: int = setting(3, "How many sites the job begins with.", at_least(1))
-    least: int = setting(2, "How many must answer a round.", at_least(1))
+    sites: int = setting(3, "Sites that the job begins with.", COUNT)
+    least: int = setting(2, "Sites that must answer a round.", COUNT)
     timeout: float = setting(120.0, "Seconds that a round waits.", POSITIVE)
     join: float = setting(300.0, "Seconds that the job waits for its sites.", POSITIVE)
-    stride: int = setting(
-        10, "Rounds of a site's own training that one message asks for.", at_least(1)
-    )
+    stride: int = setting(10, "Rounds of a site's own training that one message asks for.", COUNT)
     missing: str = setting(
-        "refuse",
-        "Empty values: refuse, or impute the mean of all training nodes.",
-        one_of(names.MISSING),
+        "refuse", "Empty values: refuse, or impute the mean of all training nodes.", names.MISSING
     )
     group: str | None = setting(
         None, "The column that says which group a node is of, for calibrate group."
     )
-    average: str = setting(
-        "mean",
-        "How the sites' weights become one model's: mean, trimmed or median.",
-        one_of(names.AVERAGES),
-    )
+    average: str = setting("mean", "How the sites' weights become one's.", names.AVERAGES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -485,3 +434,9 @@ def changes_of(preset: Any) -> dict[str, Any]:
     if preset not in tuple(PRESETS):
         raise UsageError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}.")
     return PRESETS[preset]
+
+
+def network_settings() -> dict[str, Setting]:
+    """What a job over a network can be told, by the names of options."""
+    both = {name: one for name, one in options(Config).items() if not one.simulated}
+    return {**options(NetworkSettings), **both}

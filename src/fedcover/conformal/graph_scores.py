@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcover.conformal.checks import check_scores
-from fedcover.conformal.scores import SCORES, Scores
+from fedcover.conformal.scores import SCORES, Score, Scores
 from fedcover.errors import DataError, UsageError
 
 Means = NDArray[np.float64]
@@ -104,6 +104,11 @@ GRAPH_SCORES: dict[str, GraphScore] = {
     "slac": GraphScore("lac", similar=True),
 }
 """Apart from ``SCORES``: these need a graph and constants, and are no function of one node."""
+
+
+def base_score(name: str) -> Score:
+    """The score of single nodes that a score is, or is built on."""
+    return SCORES[GRAPH_SCORES[name].base if name in GRAPH_SCORES else name]
 
 
 def graph_scores(

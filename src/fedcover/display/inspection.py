@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedcover.errors import listed
 from fedcover.graphs.facts import ClientFacts
 from fedcover.graphs.inspection import Inspection
-from fedcover.graphs.wording import listed
 
 MOST_ROWS = 30  # clients in the table; --json has them all
 MOST_LABELS = 10  # in a table of their own; likewise

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedcover.carriers.stacked.lockstep import Progress as ProgressCall
 from fedcover.paper.work import OnCell
+from fedcover.party.together import Progress as ProgressCall
 
 
 @contextmanager

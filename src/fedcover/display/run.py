@@ -13,8 +13,8 @@ from rich.text import Text
 
 from fedcover.config import METHODS, Config, recipe_of
 from fedcover.conformal import RULES
+from fedcover.report.summary import STANDARD_ERRORS, closed_share, summarise
 from fedcover.simulation.run import Run
-from fedcover.simulation.summary import STANDARD_ERRORS, closed_share, summarise
 
 UNBOUNDED = 100_000  # characters: wider than any table
 

@@ -1,10 +1,9 @@
 """Graphs, from files to clients: load, divide among clients, give every node its role."""
 
 from fedcover.graphs.assemble import feature_matrix
-from fedcover.graphs.attributes import from_networkx
 from fedcover.graphs.catalogue import DATASETS, GraphStats
 from fedcover.graphs.check import check_graph
-from fedcover.graphs.convert import from_scipy
+from fedcover.graphs.convert import from_networkx, from_scipy
 from fedcover.graphs.datasets import fetch, load
 from fedcover.graphs.inspection import Inspection, inspect
 from fedcover.graphs.npz import read_npz

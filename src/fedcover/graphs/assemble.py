@@ -7,6 +7,8 @@ features as ``torch.sparse_csr`` when fewer than one value in ten is not zero.
 import copy
 import warnings
 from collections.abc import Sequence
+from itertools import compress
+from typing import Any, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
@@ -15,17 +17,27 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from torch_geometric.data import Data
 
-from fedcover.graphs.schema import Column, feature_names, numeric_features
+from fedcover.errors import DataError
+from fedcover.graphs.schema import Column, Schema, feature_names, numeric_features, schema_of
 
 SPARSE_BELOW = 0.1
 """Features with a smaller share of non-zero values are kept sparse."""
-
 
 WORDS_BELOW = 0.5
 """Of words, a text has fewer than this share."""
 
 ONE_SCALE = 10.0
 """How much larger than the usual feature the largest may be."""
+
+
+class Marks(TypedDict, total=False):
+    """What may be known of the nodes besides, None where it is not."""
+
+    client: NDArray[np.integer] | None
+    client_names: Sequence[str] | None
+    split: NDArray[np.integer] | None
+    group: NDArray[np.integer] | None
+    group_names: Sequence[str] | None
 
 
 def assemble(
@@ -36,13 +48,9 @@ def assemble(
     name: str,
     label_names: Sequence[str],
     node_ids: Sequence[str] | NDArray[np.integer],
-    client: NDArray[np.integer] | None = None,
-    client_names: Sequence[str] | None = None,
-    split: NDArray[np.integer] | None = None,
-    group: NDArray[np.integer] | None = None,
-    group_names: Sequence[str] | None = None,
     columns: Sequence[Column] | None = None,
     missing: NDArray[np.integer] | None = None,
+    **marks: Unpack[Marks],
 ) -> Data:
     """Make the graph that :func:`fedcover.load` returns; ``edges`` (2, m) may be in any order.
 
@@ -57,14 +65,12 @@ def assemble(
     graph.name = name
     graph.label_names = [str(label) for label in label_names]
     graph.node_ids = node_ids if isinstance(node_ids, np.ndarray) else list(node_ids)
-    if client is not None:
-        graph.client = torch.from_numpy(np.asarray(client, dtype=np.int64))
-        graph.client_names = [str(client_name) for client_name in client_names or ()]
-    if split is not None:
-        graph.split = torch.from_numpy(np.asarray(split, dtype=np.int8))
-    if group is not None:
-        graph.group = torch.from_numpy(np.asarray(group, dtype=np.int64))
-        graph.group_names = [str(group_name) for group_name in group_names or ()]
+    for key, value in marks.items():
+        if key.endswith("_names") and value is not None:
+            graph[key] = [str(one) for one in cast(Sequence[str], value)]
+        elif value is not None:
+            dtype = np.int8 if key == "split" else np.int64
+            graph[key] = torch.from_numpy(np.asarray(value, dtype=dtype))
     if columns is not None:
         graph.columns = list(columns)
         graph.feature_names = feature_names(columns)
@@ -98,32 +104,44 @@ def induced(graph: Data, keep: NDArray[np.bool_]) -> Data:
     """The graph on the nodes of the mask ``keep``, with everything that belongs to them."""
     if keep.all():
         return graph
-    edges = graph.edge_index.numpy()
-    new_index = np.cumsum(keep) - 1
-    ids = graph.node_ids
+    edges, place = graph.edge_index.numpy(), np.cumsum(keep) - 1
+    ids, missing = graph.node_ids, None
+    if "missing" in graph:
+        rows, columns = graph.missing.numpy()
+        missing = np.stack([place[rows], columns])[:, keep[rows]]
+    known = {key: graph[key] for key in Marks.__annotations__ if key in graph}
+    marks: Any = {key: v[keep] if torch.is_tensor(v) else v for key, v in known.items()}
     return assemble(
         feature_matrix(graph)[keep],
-        new_index[edges[:, keep[edges].all(axis=0)]],
+        place[edges[:, keep[edges].all(axis=0)]],
         graph.y.numpy()[keep],
         name=graph.name,
         label_names=graph.label_names,
-        node_ids=ids[keep]
-        if isinstance(ids, np.ndarray)
-        else [ids[i] for i in np.flatnonzero(keep)],
-        client=graph.client.numpy()[keep] if "client" in graph else None,
-        client_names=graph.client_names if "client" in graph else None,
-        split=graph.split.numpy()[keep] if "split" in graph else None,
-        group=graph.group.numpy()[keep] if "group" in graph else None,
-        group_names=graph.group_names if "group" in graph else None,
-        columns=graph.columns if "columns" in graph else None,
-        missing=_kept_cells(graph.missing.numpy(), keep) if "missing" in graph else None,
+        node_ids=ids[keep] if isinstance(ids, np.ndarray) else list(compress(ids, keep)),
+        columns=graph.get("columns"),
+        missing=missing,
+        **marks,
     )
 
 
-def _kept_cells(missing: NDArray[np.int64], keep: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The cells in rows that are kept, at their new places."""
-    rows, columns = missing[:, keep[missing[0]]]
-    return np.stack([np.cumsum(keep)[rows] - 1, columns])
+def aligned(graph: Data, schema: Schema) -> Data:
+    """The graph with the schema's features, wherever its own columns stand; a category that no
+    node has is a feature of zeros. One that was not made of columns is left as it is."""
+    if "columns" not in graph or tuple(graph.columns) == schema.features:
+        return graph
+    own = schema_of(graph)
+    if difference := schema.difference(Schema(own.features, ())):
+        raise DataError(f"{graph.name} is not what the predictor was trained with: {difference}.")
+    place = {name: k for k, name in enumerate(schema.feature_names)}
+    columns = np.array([place[name] for name in own.feature_names])
+    x = sparse.csr_array(feature_matrix(graph)).tocoo()
+    shape = (x.shape[0], len(place))
+    other = with_features(graph, sparse.csr_array((x.data, (x.row, columns[x.col])), shape=shape))
+    other.columns, other.feature_names = list(schema.features), list(place)
+    if "missing" in graph:
+        rows, gaps = graph.missing
+        other.missing = torch.stack([rows, torch.from_numpy(columns)[gaps]])
+    return other
 
 
 def source_of(graph: Data) -> str:

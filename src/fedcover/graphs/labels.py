@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ MOST_LABELS = 100
 """So many different labels are classes, however few nodes there are."""
 
 _INTEGER = re.compile(r"-?[0-9]+")
-_TURNED = str.maketrans("0123456789", "9876543210")  # of negative ones, the larger digit is less
 
 
 def encode(
@@ -24,19 +24,20 @@ def encode(
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Number the distinct values in order: by size if all are integers, else as text.
 
-    With ``names``, they are numbered by their place among these, which must hold them all.
+    With ``names``, they are numbered by their place among these, which must hold them all. A null
+    is no label (-1).
 
     >>> codes, names = encode(["10", "9", "10"])
     >>> codes.tolist(), names
     ([1, 0, 1], ['9', '10'])
     """
     text = pl.Series(values).cast(pl.String)
-    if names is not None:
-        return _codes(text, names), list(names)
-    names = sorted(text.unique().to_list())
-    if all(_INTEGER.fullmatch(name) for name in names):
-        names.sort(key=_size)
-    return _codes(text, names), names
+    if names is None:
+        names = sorted(text.drop_nulls().unique().to_list())
+        if all(_INTEGER.fullmatch(name) for name in names):
+            names.sort(key=Decimal)  # of any length, where int has a limit
+    codes = text.cast(pl.Enum(names)).to_physical().cast(pl.Int64)
+    return codes.fill_null(NO_LABEL).to_numpy(writable=True), list(names)
 
 
 def spelt_sets(sets: NDArray[np.bool_], label_names: Sequence[str]) -> pl.Series:
@@ -56,21 +57,15 @@ def is_none(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
-def too_many(labels: int, nodes: int) -> bool:
-    """Whether labels are no classes: most of them stand at one node alone, as measured values do.
+def too_many(labels: int, nodes: int) -> str:
+    """Say that labels are no classes if most stand at one node alone, as measured values do.
 
     >>> too_many(200, 300), too_many(200, 400), too_many(3, 3)
-    (True, False, False)
+    ('has 200 different values for 300 nodes, too many for classes', '', '')
     """
-    return labels > max(MOST_LABELS, nodes / 2)
-
-
-def _size(integer: str) -> tuple[bool, int, str]:
-    """What orders spelt integers by size, however many digits they have (``int`` has a limit)."""
-    digits = integer.lstrip("-").lstrip("0")
-    if integer.startswith("-") and digits:
-        return False, -len(digits), digits.translate(_TURNED)
-    return True, len(digits), digits
+    if labels <= max(MOST_LABELS, nodes / 2):
+        return ""
+    return f"has {labels:,} different values for {nodes:,} nodes, too many for classes"
 
 
 def repeated(names: Sequence[object] | NDArray[np.generic]) -> str | None:
@@ -79,16 +74,7 @@ def repeated(names: Sequence[object] | NDArray[np.generic]) -> str | None:
     >>> repeated(["a", "b", "a"]), repeated([1, 2])
     ('a', None)
     """
-    if isinstance(names, np.ndarray) and names.dtype.kind in "iu":
-        return None if pl.Series(names).n_unique() == len(names) else repeated(names.tolist())
-    met: set[str] = set()
-    for name in names:
-        text = str(name)
-        if text in met:
-            return text
-        met.add(text)
-    return None
-
-
-def _codes(text: pl.Series, names: Sequence[str]) -> NDArray[np.int64]:
-    return text.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
+    numbers = isinstance(names, np.ndarray) and names.dtype.kind in "iu"
+    values = pl.Series(names if numbers else [str(name) for name in names])
+    again = values.filter(~values.is_first_distinct())
+    return None if again.is_empty() else str(again[0])

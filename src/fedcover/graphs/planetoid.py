@@ -1,9 +1,13 @@
-"""The Planetoid files (Yang et al., 2016): pickles, which are read, but never unpickled.
+"""The Planetoid files (Yang et al., 2016): pickles, of which nothing that they name is called.
 
-A pickle can run any code. These hold only arrays, CSR matrices, lists and a dictionary, which
-:mod:`fedcover.graphs.pickled` spells out; a file that asks for anything else is refused.
+A pickle can run any code. These hold only arrays, CSR matrices, lists and a dictionary. A file that
+asks for anything else is refused, and for what these ask for, something stands in that only keeps
+what the file says; arrays are made of it afterwards, from bytes that the file has.
 """
 
+import io
+import pickle
+import pickletools
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +16,19 @@ import scipy.sparse
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.errors import DataError
+from fedcover.errors import DataError, listed
+from fedcover.files import check_regular
 from fedcover.graphs.assemble import assemble
-from fedcover.graphs.pickled import read_pickled
-from fedcover.graphs.regular import check_regular
+
+_NAMES = frozenset(
+    (
+        *("__builtin__.list", "collections.defaultdict", "numpy.dtype", "numpy.ndarray"),
+        *("numpy.core.multiarray._reconstruct", "scipy.sparse.csr.csr_matrix"),
+        # The same, as files saved again today spell it.
+        *("builtins.list", "numpy._core.multiarray._reconstruct", "scipy.sparse._csr.csr_matrix"),
+    )
+)
+_MOST_TUPLES = 1_000  # real files have a dozen; tuples in tuples without end crash Python
 
 
 def read_planetoid(folder: str | Path, name: str) -> Data:
@@ -59,23 +72,72 @@ def read_planetoid(folder: str | Path, name: str) -> Data:
     )
 
 
-def _load(path: Path) -> Any:
+class Spelt(dict[Any, Any]):
+    """What a pickle names, whatever it is: what it would be made of, its state and its items."""
+
+    arguments: tuple[Any, ...] = ()
+    state: Any = None
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__()
+        self.arguments = arguments
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> type[Spelt]:
+        if f"{module}.{name}" not in _NAMES:
+            raise pickle.UnpicklingError(f"it asks for {listed([f'{module}.{name}'])}")
+        return Spelt
+
+
+def read_pickled(content: bytes, name: str | Path) -> Any:
+    """Lists, dictionaries, numbers, text, and :class:`Spelt` in place of everything else."""
+    tuples = 0
+    try:
+        for opcode, argument, _ in pickletools.genops(content):
+            tuples += "TUPLE" in opcode.name
+            # Of the fifth protocol are buffers, for which room is made before they are read.
+            if opcode.proto > 4 or opcode.name.startswith("EXT") or tuples > _MOST_TUPLES:
+                raise pickle.UnpicklingError(f"it has the opcode {opcode.name}")
+            if "PUT" in opcode.name and int(argument or 0) > len(content):
+                raise ValueError("room would be made for that many things to remember")
+        return _Unpickler(io.BytesIO(content), encoding="latin1").load()
+    except pickle.UnpicklingError as error:
+        why = " ".join(str(error).rstrip(".").split())
+        raise DataError(f"{name} is refused as a Planetoid file: {why}.") from error
+    except Exception as error:  # a damaged one can be wrong in any way
+        raise DataError(f"{name} is not a readable Planetoid file.") from error
+
+
+def array_of(stored: Spelt) -> NDArray[Any]:
+    """The array that a file spells, if it is one of numbers; else any exception."""
+    _, shape, spelt, fortran, raw = stored.state
+    dtype = np.dtype(spelt.arguments[0])
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise TypeError(f"arrays of {dtype} are not read")
+    content = raw.encode("latin1") if isinstance(raw, str) else raw
+    flat = np.frombuffer(content, dtype=dtype.newbyteorder(spelt.state[1]))
+    return flat.reshape(shape, order="F" if fortran else "C").astype(dtype.newbyteorder("="))
+
+
+def _content(path: Path) -> bytes:
     check_regular(path)
     try:
-        return read_pickled(path.read_bytes())
+        return path.read_bytes()
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
-    except DataError as error:
-        raise DataError(f"{path} {error}.") from None
     except OSError as error:
         raise DataError(f"{path} is not a readable Planetoid file.") from error
 
 
 def _matrix(path: Path) -> Any:
-    stored = _load(path)
+    stored = read_pickled(_content(path), path)
     try:
-        spelt = stored.parts
-        parts = tuple(spelt[name] for name in ("data", "indices", "indptr"))
+        spelt = stored.state
+        parts = tuple(array_of(spelt[name]) for name in ("data", "indices", "indptr"))
         shape = tuple(int(size) for size in spelt.get("_shape") or spelt["shape"])
         if len(parts[2]) != shape[0] + 1:  # scipy would make room for as many rows as it is told
             raise ValueError
@@ -89,14 +151,18 @@ def _matrix(path: Path) -> Any:
 
 
 def _one_hot(path: Path) -> NDArray[Any]:
-    stored = _load(path)
-    if not isinstance(stored, np.ndarray) or stored.ndim != 2 or stored.dtype.kind not in "iuf":
-        raise DataError(f"{path} does not hold a matrix of labels.")
-    return stored
+    stored = read_pickled(_content(path), path)
+    try:
+        labels = array_of(stored)
+        if labels.ndim != 2 or labels.dtype.kind not in "iuf":
+            raise ValueError
+    except Exception as error:
+        raise DataError(f"{path} does not hold a matrix of labels.") from error
+    return labels
 
 
 def _edges(path: Path, nodes: int) -> NDArray[np.int64]:
-    neighbours = _load(path)
+    neighbours = read_pickled(_content(path), path)
     try:
         degree = [len(targets) for targets in neighbours.values()]
         if sum(degree) > path.stat().st_size:  # nodes share their lists
@@ -112,11 +178,9 @@ def _edges(path: Path, nodes: int) -> NDArray[np.int64]:
 
 
 def _test_index(path: Path) -> NDArray[np.int64]:
-    check_regular(path)
+    content = _content(path)
     try:
-        index = np.array(path.read_text(encoding="ascii").split(), dtype=np.int64)
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist.") from None
+        index = np.array(content.decode("ascii").split(), dtype=np.int64)
     except (ValueError, OverflowError):
         raise DataError(f"{path} must hold one node number a line.") from None
     if len(index) == 0 or len(np.unique(index)) < len(index):

@@ -16,14 +16,13 @@ import polars as pl
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.errors import DataError, UsageError
-from fedcover.graphs.assemble import assemble
+from fedcover.errors import DataError, UsageError, shown
+from fedcover.graphs.assemble import Marks, assemble
 from fedcover.graphs.features import MAX_CATEGORIES, Features, read_features
 from fedcover.graphs.labels import NO_LABEL, encode, too_many
 from fedcover.graphs.schema import Column, Schema
 from fedcover.graphs.splits import NO_ROLE, ROLE_WORDS, Role
 from fedcover.graphs.tables import Table, find_table
-from fedcover.graphs.wording import shown
 
 NODE_COLUMNS = ("id", "label", "client", "split")
 """The columns of ``nodes`` that are not features."""
@@ -73,21 +72,22 @@ def graph_of(
     """The graph that two tables are, wherever they come from."""
     names = _feature_columns(nodes, group)
     ids = nodes.text("id")
-    _refuse_repeated(nodes, ids)
+    used = ~ids.is_first_distinct()
+    nodes.refuse_where(used, "id", "the id {} has been used before", ids)
     if schema is not None:
         if difference := schema.difference_of_names(names):
             raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
         names = list(schema.names)
     features = read_features(nodes, names, missing, schema)
     y, label_names, columns = _labelled(nodes, features, schema)
-    client, client_names, split = None, None, None
+    marks: Marks = {}
     if "client" in nodes.frame.columns:
-        client, client_names = encode(nodes.text("client"))
+        marks["client"], marks["client_names"] = encode(nodes.text("client"))
     if "split" in nodes.frame.columns:
-        split = _split(nodes, y)
-    member, group_names = None, None
+        marks["split"] = _split(nodes, y)
     if group is not None:
-        member, group_names = encode(nodes.text(group))
+        marks["group"], group_names = encode(nodes.text(group))
+        marks["group_names"] = group_names
         if len(group_names) > max(MAX_CATEGORIES, len(ids) / PER_GROUP):
             nodes.refuse(
                 f"has {len(group_names):,} different values for {len(ids):,} nodes: too many for "
@@ -101,13 +101,9 @@ def graph_of(
         name=name,
         label_names=label_names,
         node_ids=ids.to_list(),
-        client=client,
-        client_names=client_names,
-        split=split,
-        group=member,
-        group_names=group_names,
         columns=columns,
         missing=features.missing,
+        **marks,
     )
     if group is not None:
         graph.group_column = group
@@ -135,16 +131,11 @@ def _nodes(path: Path, schema: Schema | None, group: str | None) -> Table:
             "column of nodes."
         )
     own = () if group is None else (group,)
-    wanted = (*NODE_COLUMNS, *own)
+    file, wanted = _file(path, "nodes"), (*NODE_COLUMNS, *own)
     if schema is None:
-        return Table(_file(path, "nodes"), wanted, needed=("id", "label", *own))
-    return Table(
-        _file(path, "nodes"),
-        wanted,
-        needed=("id", *own),
-        features=schema.names,
-        words=[name for name, kind in schema.features if isinstance(kind, tuple)],
-    )
+        return Table(file, wanted, needed=("id", "label", *own))
+    words = [name for name, kind in schema.features if isinstance(kind, tuple)]
+    return Table(file, wanted, needed=("id", *own), features=schema.names, words=words)
 
 
 def _file(folder: Path, stem: str) -> Path:
@@ -162,34 +153,21 @@ def _labelled(
 ) -> tuple[NDArray[np.int64], list[str], Sequence[Column]]:
     """Labels by number, their names, and the columns as the schema, if any, has them."""
     labels = _labels(nodes)
-    known = labels.drop_nulls()
     if schema is not None:
         if difference := schema.difference(Schema(features.columns, ())):
             raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
-        other = ~labels.is_in(list(schema.labels)).fill_null(True)
-        if other.any():
-            row = int(other.arg_max() or 0)
-            what = f"{shown(labels[row])} is not among the agreed labels"
-            nodes.refuse(what, row=row, column="label")
-        y, names = encode(known, schema.labels)
-        columns: Sequence[Column] = schema.features
-    else:
-        if known.is_empty():
-            nodes.refuse("is empty for every node", column="label")
-        if known.n_unique() == 1:
-            every = "every node" if len(known) == len(labels) else "every node that has one"
-            nodes.refuse(f"has the same value, {shown(known[0])}, for {every}", column="label")
-        if too_many(known.n_unique(), len(known)):
-            nodes.refuse(
-                f"has {known.n_unique():,} different values for {len(known):,} nodes, too many "
-                "for classes",
-                column="label",
-            )
-        y, names = encode(known)
-        columns = features.columns
-    all_labels = np.full(len(labels), NO_LABEL, dtype=np.int64)
-    all_labels[labels.is_not_null().to_numpy()] = y
-    return all_labels, names, columns
+        other = ~labels.is_in(list(schema.labels))
+        nodes.refuse_where(other, "label", "{} is not among the agreed labels", labels)
+        return *encode(labels, schema.labels), schema.features
+    known = labels.drop_nulls()
+    if known.is_empty():
+        nodes.refuse("is empty for every node", column="label")
+    if known.n_unique() == 1:
+        every = "every node" if len(known) == len(labels) else "every node that has one"
+        nodes.refuse(f"has the same value, {shown(known[0])}, for {every}", column="label")
+    if what := too_many(known.n_unique(), len(known)):
+        nodes.refuse(what, column="label")
+    return *encode(labels), features.columns
 
 
 def _labels(nodes: Table) -> pl.Series:
@@ -197,15 +175,9 @@ def _labels(nodes: Table) -> pl.Series:
     if "label" not in nodes.frame.columns:
         return pl.Series([None] * len(nodes.frame), dtype=pl.String)
     labels = nodes.text("label", empty=True)
-    unclear = labels.is_in(UNCLEAR_LABELS).fill_null(False)
-    if nodes.is_csv and unclear.any():
-        row = int(unclear.arg_max() or 0)
-        nodes.refuse(
-            f"{shown(labels[row])} may be a label or none; leave it empty where it is not known, "
-            "or spell the label otherwise",
-            row=row,
-            column="label",
-        )
+    if nodes.is_csv:
+        why = "{} may be a label or none; leave it empty where it is not known, or rename the label"
+        nodes.refuse_where(labels.is_in(UNCLEAR_LABELS), "label", why, labels)
     return labels
 
 
@@ -216,12 +188,6 @@ def _feature_columns(nodes: Table, group: str | None = None) -> list[str]:
     if not features:
         nodes.refuse("has no feature column; every column but id, label, client, split is one")
     return features
-
-
-def _refuse_repeated(nodes: Table, ids: pl.Series) -> None:
-    if ids.n_unique() < len(ids):
-        row = int((~ids.is_first_distinct()).arg_max() or 0)
-        nodes.refuse(f"the id {shown(ids[row])} has been used before", row=row, column="id")
 
 
 def _edges(table: Table, nodes: Table) -> NDArray[np.int64]:
@@ -236,11 +202,7 @@ def _edges(table: Table, nodes: Table) -> NDArray[np.int64]:
         places = pl.DataFrame({"id": ids if alike else nodes.text("id")}).with_row_index("at")
         asked = pl.DataFrame({"id": names})
         end = asked.join(places, on="id", how="left", maintain_order="left")["at"]
-        if end.has_nulls():
-            row = int(end.is_null().arg_max() or 0)
-            table.refuse(
-                f"{shown(str(names[row]))} is not the id of a node", row=row, column=column
-            )
+        table.refuse_where(end.is_null(), column, "{} is not the id of a node", names)
         ends.append(end.to_numpy().astype(np.int64))
     return np.stack(ends)
 
@@ -251,11 +213,9 @@ def _split(nodes: Table, y: NDArray[np.int64]) -> NDArray[np.int8]:
     labelled = pl.Series(y != NO_LABEL)
     nodes.refuse_where(words.is_null() & labelled, "split", "is empty")
     roles = words.str.to_lowercase().replace_strict(ROLE_WORDS, default=None, return_dtype=pl.Int8)
+    known = ", ".join(role.name.lower() for role in Role)
     unknown = roles.is_null() & words.is_not_null()
-    if unknown.any():
-        row = int(unknown.arg_max() or 0)
-        known = ", ".join(role.name.lower() for role in Role)
-        nodes.refuse(f"{shown(words[row])} is not one of {known}", row=row, column="split")
+    nodes.refuse_where(unknown, "split", f"{{}} is not one of {known}", words)
     numbers = roles.fill_null(NO_ROLE).to_numpy().copy()
     numbers[y == NO_LABEL] = NO_ROLE
     if labelled.any():

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from fedcover.errors import DataError
-from fedcover.graphs.regular import check_regular
-from fedcover.graphs.wording import shown
+from fedcover.errors import DataError, shown
+from fedcover.files import check_regular
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

@@ -1,14 +1,17 @@
 """Which nodes of one client have the most similar features, for the score SNAPS.
 
 Similarity is the cosine of two nodes' features. A client looks among its own nodes only.
+scikit-learn's neighbours come close, but leave the order of equal cosines to chance.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.preprocessing import normalize
+from sklearn.utils.extmath import safe_sparse_dot
 
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.partition import ClientGraph
@@ -35,17 +38,16 @@ def similar_nodes(x: Features, k: int = NEAREST, block: int = BLOCK) -> NDArray[
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise UsageError(f"k is {k!r}, but must be a whole number of 1 or more.")
     n = rows.shape[0]
-    norm2 = _squared_norms(rows)
+    norm2 = _products(rows, rows)
+    norm2[norm2 == 0.0] = 1.0
+    columns = rows.T.tocsr() if sparse.issparse(rows) else rows.T
     nodes = np.full((n, k), -1, dtype=np.int64)
-    dots = _products(rows)
     for start in range(0, n, block):
         stop = min(start + block, n)
         # Within a row the cosine is ordered as dot² / norm² of the other node; both are integers
         # where features are binary, so that equal cosines are equal numbers.
-        likeness = dots(start, stop)
-        likeness[likeness <= 0.0] = 0.0
-        likeness *= likeness
-        likeness /= norm2
+        dots = safe_sparse_dot(rows[start:stop], columns, dense_output=True)
+        likeness = np.maximum(dots, 0.0, dtype=np.float64) ** 2 / norm2
         likeness[np.arange(stop - start), np.arange(start, stop)] = 0.0
         _top(likeness, nodes[start:stop])
     return nodes
@@ -57,16 +59,11 @@ def cosines(x: Features, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
     Never below 0, so that they can be weights (``weight`` of :func:`~fedcover.conformal.snaps`).
     """
     rows = _comparable(x)
-    n, k = nodes.shape
-    norm = np.sqrt(_squared_norms(rows))
-    result = np.zeros((n, k))
-    block = max(1, 2**22 // max(k * rows.shape[1], 1))
-    for start in range(0, n, block):
-        stop = min(start + block, n)
-        others = nodes[start:stop].ravel()
-        theirs = _dense(rows[others]).reshape(stop - start, k, -1)
-        dot = np.einsum("bd,bkd->bk", _dense(rows[start:stop]), theirs, dtype=np.float64)
-        result[start:stop] = dot / (norm[start:stop, None] * norm[others].reshape(dot.shape))
+    norm = np.sqrt(_products(rows, rows))
+    norm[norm == 0.0] = 1.0
+    result = np.zeros(nodes.shape)
+    for place, other in enumerate(nodes.T):
+        result[:, place] = _products(rows, rows[other]) / (norm * norm[other])
     return np.where(nodes >= 0, np.maximum(result, 0.0), 0.0)
 
 
@@ -91,61 +88,29 @@ def _comparable(x: Features) -> Features:
 
     Features that were binary before some row-wise scaling are then 0 and 1 again, exactly.
     """
-    if not sparse.issparse(x):
-        dense = np.asarray(x)
-        if dense.ndim != 2:
-            raise DataError(f"x has shape {dense.shape}; it must be (nodes, features).")
-        _check_finite(dense)
-        largest = np.abs(dense).max(axis=1, initial=0.0)
-        return (dense / np.where(largest > 0.0, largest, 1.0)[:, None]).astype(np.float32)
-    scaled = sparse.csr_array(x, dtype=np.float64, copy=True)
-    _check_finite(scaled.data)
-    owner = np.repeat(np.arange(scaled.shape[0]), np.diff(scaled.indptr))
-    largest = np.zeros(scaled.shape[0])
-    np.maximum.at(largest, owner, np.abs(scaled.data))
-    scaled.data /= np.where(largest > 0.0, largest, 1.0)[owner]
-    return scaled
-
-
-def _check_finite(values: NDArray[np.floating]) -> None:
-    if not np.isfinite(values).all():
+    rows = sparse.csr_array(x, dtype=np.float64) if sparse.issparse(x) else np.asarray(x)
+    if rows.ndim != 2:
+        raise DataError(f"x has shape {rows.shape}; it must be (nodes, features).")
+    if not np.isfinite(rows.data if sparse.issparse(rows) else rows).all():
         raise DataError("x holds a value that is not finite; cosines need numbers.")
+    if 0 not in rows.shape:  # which scikit-learn refuses
+        rows = normalize(rows, norm="max")
+    return rows if sparse.issparse(rows) else rows.astype(np.float32)
 
 
-def _squared_norms(rows: Features) -> NDArray[np.float64]:
-    """Squared norm of each row; 1 for one without features, whose products are all 0 anyway."""
+def _products(rows: Features, others: Features) -> NDArray[np.float64]:
+    """The product of each row with that of the other matrix."""
     if isinstance(rows, np.ndarray):
-        norm2 = np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
-    else:
-        norm2 = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
-    return np.where(norm2 > 0.0, norm2, 1.0)
-
-
-def _products(rows: Features) -> Callable[[int, int], NDArray[np.float64]]:
-    """The function that gives the products of rows start … stop − 1 with all rows, dense."""
-    if isinstance(rows, np.ndarray):
-        dense = rows
-        return lambda start, stop: (dense[start:stop] @ dense.T).astype(np.float64)
-    columns = rows.T.tocsr()  # once, not for every block
-    return lambda start, stop: (rows[start:stop] @ columns).toarray()
-
-
-def _dense(rows: Features) -> NDArray[np.floating]:
-    return rows if isinstance(rows, np.ndarray) else rows.toarray()
+        return np.asarray(np.einsum("nd,nd->n", rows, others, dtype=np.float64))
+    return np.asarray(rows.multiply(others).sum(axis=1), dtype=np.float64).ravel()
 
 
 def _top(likeness: NDArray[np.float64], nodes: NDArray[np.int64]) -> None:
     """Write the positions of each row's largest positive values, ties by position."""
     k = min(nodes.shape[1], likeness.shape[1])
     last = np.partition(likeness, -k, axis=1)[:, -k, None]
-    keep = (likeness >= last) & (likeness > 0.0)
-    crowded = np.flatnonzero(keep.sum(axis=1) > k)  # several are level at the last place
-    level = likeness[crowded] == last[crowded]
-    room = k - (keep[crowded] & ~level).sum(axis=1, keepdims=True)
-    keep[crowded] &= ~level | (np.cumsum(level, axis=1, dtype=np.int32) <= room)
-    row, column = np.nonzero(keep)  # at most k in a row
-    order = np.lexsort((column, -likeness[row, column], row))
-    row, column = row[order], column[order]
-    counts = keep.sum(axis=1)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    nodes[row, place] = column
+    row, column = np.nonzero((likeness >= last) & (likeness > 0.0))  # more than k if some are level
+    order = np.lexsort((-likeness[row, column], row))
+    place = np.arange(len(row)) - np.searchsorted(row, row)
+    kept = place < k
+    nodes[row[kept], place[kept]] = column[order][kept]

@@ -62,17 +62,28 @@ def split(
     :data:`NO_ROLE`, and the others are divided as if they were alone; every client needs some.
     """
     client = np.asarray(client)
-    if labelled is not None and not labelled.all():
-        return _among(np.asarray(labelled), client, rng, train, valid, given, names)
     if not 0 < train < 1:
         raise UsageError(f"train is {train}, but must lie strictly between 0 and 1.")
     if not 0 <= valid < 1:
         raise UsageError(f"valid is {valid}, but must be at least 0 and below 1.")
-    sizes = np.bincount(client)
-    names = names or [str(k) for k in range(len(sizes))]
+    all_sizes = np.bincount(client)
+    names = names or [str(k) for k in range(len(all_sizes))]
+    kept = np.arange(len(client)) if labelled is None else np.flatnonzero(labelled)
+    sizes = np.bincount(client[kept], minlength=len(all_sizes))
+    without = np.flatnonzero((sizes == 0) & (all_sizes > 0))
+    if len(without):
+        raise DataError(
+            f"Client {names[without[0]]} has no node with a label, so that it cannot take part."
+        )
+    roles = np.full(len(client), NO_ROLE, dtype=np.int8)
     if given is not None:
-        return _given(np.asarray(given), client, names)
-
+        given = np.asarray(given)
+        if given.shape != client.shape:
+            raise DataError(
+                f"The split has {len(given)} entries, but there are {len(client)} nodes."
+            )
+        roles[kept] = _given(given[kept], client[kept], names)
+        return roles
     held_out = np.maximum(np.rint(train * sizes), 1).astype(np.int64)
     validation = np.minimum(np.rint(valid * held_out).astype(np.int64), held_out - 1)
     rest = sizes - held_out
@@ -84,34 +95,9 @@ def split(
             "and keep at least one for calibration and one for testing."
         )
     counts = np.stack([held_out - validation, validation, rest // 2, rest - rest // 2], axis=1)
-    roles = np.empty(len(client), dtype=np.int8)
-    roles[_shuffled(client, rng)] = np.repeat(
+    roles[kept[_shuffled(client[kept], rng)]] = np.repeat(
         np.tile(np.arange(len(Role), dtype=np.int8), len(sizes)), counts.ravel()
     )
-    return roles
-
-
-def _among(
-    labelled: NDArray[np.bool_],
-    client: NDArray[np.integer],
-    rng: np.random.Generator,
-    train: float,
-    valid: float,
-    given: NDArray[np.integer] | None,
-    names: Sequence[str] | None,
-) -> NDArray[np.int8]:
-    """Roles for the labelled nodes, and none for the others."""
-    clients = int(client.max(initial=-1)) + 1
-    counts = np.bincount(client[labelled], minlength=clients)
-    without = np.flatnonzero((counts == 0) & (np.bincount(client, minlength=clients) > 0))
-    if len(without):
-        name = (names or range(clients))[without[0]]
-        raise DataError(f"Client {name} has no node with a label, so that it cannot take part.")
-    if given is not None and given.shape != client.shape:
-        raise DataError(f"The split has {len(given)} entries, but there are {len(client)} nodes.")
-    roles = np.full(len(client), NO_ROLE, dtype=np.int8)
-    own = None if given is None else np.asarray(given)[labelled]
-    roles[labelled] = split(client[labelled], rng, train, valid, own, names)
     return roles
 
 
@@ -152,10 +138,8 @@ def _shuffled(client: NDArray[np.integer], rng: np.random.Generator) -> NDArray[
 
 def _given(
     roles: NDArray[np.integer], client: NDArray[np.integer], names: Sequence[str]
-) -> NDArray[np.int8]:
+) -> NDArray[np.integer]:
     """Check that an own split column gives every client what training and calibration need."""
-    if roles.shape != client.shape:
-        raise DataError(f"The split has {len(roles)} entries, but there are {len(client)} nodes.")
     if not np.isin(roles, list(Role)).all():
         raise DataError(
             f"The split has the value {roles[~np.isin(roles, list(Role))][0]}, but roles are 0 … 3."
@@ -166,4 +150,4 @@ def _given(
             raise DataError(
                 f"Client {names[without[0]]} has no node with split '{role.name.lower()}'."
             )
-    return roles.astype(np.int8)
+    return roles

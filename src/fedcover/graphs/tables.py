@@ -6,21 +6,26 @@ between the columns of a CSV, and decimal commas in its numbers then.
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import numpy as np
 import polars as pl
 
-from fedcover.errors import DataError
-from fedcover.graphs.compressed import allowed, refuse_expansion, unpacked
-from fedcover.graphs.headers import is_index, meanings, names_of
-from fedcover.graphs.numerals import NANS, AmbiguousNumberError, as_integers, with_points
-from fedcover.graphs.parquet import check_parquet
-from fedcover.graphs.regular import check_regular
-from fedcover.graphs.wording import listed, shown
+from fedcover.errors import DataError, listed, shown
+from fedcover.files import check_regular
+from fedcover.graphs.compressed import check_expansion, check_parquet, unpacked
+from fedcover.graphs.spelling import (
+    NANS,
+    as_integers,
+    is_index,
+    meanings,
+    names_of,
+    with_points,
+)
 
 SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst", ".parquet")
 """What the names of tables end in."""
@@ -33,19 +38,20 @@ _IDS = ("id", "source", "target")
 _CELL = 4  # bytes of a value in memory
 # Polars reports a file that it did not foresee by a panic, which is no Exception.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
-_NOT_PARQUET = (*_UNREADABLE, KeyError, IndexError, TypeError, AttributeError)
 
 
 class Table:
     """The columns of a file, read at once, of which those ``needed`` must be there.
 
-    Columns that mean one of ``wanted`` (see :mod:`fedcover.graphs.headers`) go by that name, others
-    by their own. CSV knows no types: wanted columns are read as strings, and so are the ones that
+    Columns that mean one of ``wanted`` (:mod:`fedcover.graphs.spelling`) go by that name, others by
+    their own. CSV knows no types: wanted columns are read as strings, and so are the ones that
     hold words, which are those of ``words``, or found by looking (None); the rest as float32.
     Without ``others``, only wanted columns of Parquet are read.
     Errors name the file and the line (CSV, counted from 1 with the header) or the row (Parquet,
     counted from 1), and the column as the file spells it.
     """
+
+    kind = "column"
 
     def __init__(
         self,
@@ -57,17 +63,12 @@ class Table:
         others: bool = True,
     ) -> None:
         check_regular(path)
-        self.path = path
+        self.path, self.name = path, str(path)
         self.is_csv = path.suffix != ".parquet"
         self._delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
         self.spelt: dict[str, str] = {}  # how the file spells each column
-        self._unpacked: bytes | None = None
-        if path.suffix in (".gz", ".zst"):
-            try:
-                self._unpacked = unpacked(path)
-            except OSError:
-                self.refuse("is not a readable file")
-        header = self._header() if self.is_csv else self._schema()
+        content = self._content() if self.is_csv else b""
+        header = self._header(content) if self.is_csv else self._schema()
         self._raw = header
         columns = meanings(header, wanted, features)
         self.spelt = self._spelling(header, columns, wanted)
@@ -79,24 +80,14 @@ class Table:
                 self.refuse(f"has no column {_called(column)}; it has {listed(header)}")
         rest = [name for name in columns if name not in wanted]
         if not self.is_csv:
-            self.frame = self._read_parquet(
-                {
-                    column: name
-                    for name, column in zip(header, columns, strict=True)
-                    if others or column in wanted
-                }
-            )
+            named = zip(columns, header, strict=True)
+            self.frame = self._read_parquet({c: n for c, n in named if others or c in wanted})
         elif not rest or (self._delimiter == ";" and not others):
-            self.frame = self._strings(columns)
+            self.frame = self._strings(content, columns)
         else:
-            self.frame = self._read_csv(columns, rest, words)
+            self.frame = self._read_csv(content, columns, rest, words)
         if self.is_csv and self.frame[self.frame.columns[-1]].has_nulls():
-            self._refuse_short_rows()
-
-    @property
-    def name(self) -> str:
-        """What errors call it."""
-        return str(self.path)
+            self._refuse_short_rows(content)
 
     def text(self, column: str, empty: bool = False) -> pl.Series:
         """A column of names: strings or integers, without blanks around them.
@@ -121,23 +112,27 @@ class Table:
             self.refuse_where(values.is_null(), column, "is empty")
         return values.cast(pl.String)
 
-    def refuse_where(self, wrong: pl.Series, column: str, what: str) -> None:
-        """Refuse the file if a row is wrong, naming the first such."""
+    def refuse_where(
+        self, wrong: pl.Series, column: str, what: str, values: pl.Series | None = None
+    ) -> None:
+        """Refuse the file if a row is wrong, naming the first such; its value goes where {} is."""
         if wrong.any():
-            self.refuse(what, row=int(wrong.arg_max() or 0), column=column)
+            row = int(wrong.fill_null(False).arg_max() or 0)
+            if values is not None:
+                what = what.replace("{}", shown(str(values[row])), 1)
+            self.refuse(what, row=row, column=column)
 
     def refuse(self, what: str, *, row: int | None = None, column: str | None = None) -> NoReturn:
         """Raise the error: file, place, what is the matter."""
-        place = str(self.path)
-        if row is not None:
-            place += f", line {self._line(row)}" if self.is_csv else f", row {row + 1}"
+        place = "" if row is None else f", {self.place(row)}"
         if column is not None:
-            place += f", column {shown(self._spelt(column))}"
+            place += f", {self.kind} {shown(self.spelt.get(column, column))}"
         what = " ".join(what.splitlines())  # a name in it may be of several lines
-        raise DataError(f"{place}: {what}." if place != str(self.path) else f"{place} {what}.")
+        raise DataError(f"{self.name}{place}{':' if place else ''} {what}.")
 
-    def _spelt(self, column: str) -> str:
-        return self.spelt.get(column, column)
+    def place(self, row: int) -> str:
+        """What errors call a row."""
+        return f"line {self._line(row)}" if self.is_csv else f"row {row + 1}"
 
     def _spelling(
         self, header: Sequence[str], columns: Sequence[str], wanted: Collection[str]
@@ -170,22 +165,15 @@ class Table:
 
     def _schema(self) -> list[str]:
         """The columns of a Parquet file, once its size in memory is known to be bounded."""
+        check_parquet(self.path)
         try:
-            check_parquet(self.path)
             scan = pl.scan_parquet(self.path, glob=False)
             header = list(scan.collect_schema())
             rows = scan.select(pl.len()).collect().item()
-        except DataError:
-            raise
-        except _NOT_PARQUET:
+        except _UNREADABLE:
             self.refuse("is not a readable Parquet file")
-        self._check_bytes(rows * max(len(header), 1) * _CELL)
+        check_expansion(self.path, rows * max(len(header), 1) * _CELL)
         return header
-
-    def _check_bytes(self, count: int) -> None:
-        size = self.path.stat().st_size
-        if count > allowed(size):
-            raise refuse_expansion(self.path, size)
 
     def _read_parquet(self, columns: dict[str, str]) -> pl.DataFrame:
         """The columns, given by what they mean and are called in the file."""
@@ -196,87 +184,39 @@ class Table:
         except _UNREADABLE:
             self.refuse("is not a readable Parquet file")
         # Here a word is held once, however often it stands there; its copies come with any change.
-        self._check_bytes(frame.height * sum(longest))
+        check_expansion(self.path, frame.height * sum(longest))
         return frame
 
-    def _read_csv(
-        self, columns: list[str], rest: list[str], words: Collection[str] | None
-    ) -> pl.DataFrame:
-        if self._delimiter == ";":
-            return self._with_points(columns, set(rest).difference(words or ()))
-        if self._ends_with_opening_quote():  # polars would panic on it as a number, on stderr
-            return self._strings(columns)
-        if words is None:
-            words = self._wordy(columns, rest)
-        types: dict[str, type[pl.DataType]] = dict.fromkeys(columns, pl.String)
-        types |= dict.fromkeys((name for name in rest if name not in words), pl.Float32)
+    def _content(self) -> bytes:
+        """The text of a CSV file, unpacked."""
+        packed = self.path.suffix in (".gz", ".zst")
         try:
-            return self._polars(types)
-        except _UNREADABLE:
-            return self._strings(columns)  # there are words where none were seen, or it is broken
-
-    def _wordy(self, columns: list[str], rest: list[str]) -> list[str]:
-        """Columns with something else than a number in the first rows."""
+            content = unpacked(self.path) if packed else self.path.read_bytes()
+        except OSError:
+            self.refuse("is not a readable file")
+        text = _text(content)
         try:
-            probe = self._polars(dict.fromkeys(columns, pl.String), PROBED_ROWS)
-        except _UNREADABLE:
-            return []
-        return [
-            name
-            for name in rest
-            if probe[name].cast(pl.Float32, strict=False).null_count() > probe[name].null_count()
-        ]
+            while text.read(2**20):
+                pass
+        except UnicodeDecodeError as error:
+            at = text.buffer.tell() - len(error.object) + error.start
+            line = content.count(b"\n", 0, at) + 1
+            raise DataError(
+                f"{self.path}, line {line}: is not text in UTF-8; save the file with that encoding."
+            ) from None
+        return content
 
-    def _with_points(self, columns: list[str], numbers: Collection[str]) -> pl.DataFrame:
-        try:
-            return with_points(self._strings(columns), (c for c in columns if c in numbers))
-        except AmbiguousNumberError as found:
-            self.refuse(str(found), row=found.row, column=found.column)
-
-    def _strings(self, columns: list[str]) -> pl.DataFrame:
-        try:
-            return self._polars(dict.fromkeys(columns, pl.String))
-        except _UNREADABLE:
-            self._explain()
-
-    def _polars(self, types: dict[str, type[pl.DataType]], rows: int | None = None) -> pl.DataFrame:
-        source = self.path if self._unpacked is None else self._unpacked
-        spelt = dict(zip(self._raw, types.values(), strict=True))
-        frame = pl.read_csv(
-            source, schema=spelt, separator=self._delimiter, n_rows=rows, glob=False
-        )
-        frame.columns = list(types)
-        return _without_empty_end(frame)
-
-    def _open(self) -> TextIO:
-        if self._unpacked is None:
-            return self.path.open(encoding="utf-8-sig", newline="")
-        return io.TextIOWrapper(io.BytesIO(self._unpacked), encoding="utf-8-sig", newline="")
-
-    def _ends_with_opening_quote(self) -> bool:
-        if self._unpacked is None:
-            with self.path.open("rb") as file:
-                file.seek(-2, io.SEEK_END)  # the header alone is longer
-                end = file.read()
-        else:
-            end = self._unpacked[-2:]
-        return end == f'{self._delimiter}"'.encode()
-
-    def _header(self) -> list[str]:
+    def _header(self, content: bytes) -> list[str]:
         """The columns' names; semicolons separate them if that makes more of them."""
         try:
-            with self._open() as file:
-                records = csv.reader(file, delimiter=self._delimiter)
-                header = next(records, [])
-                file.seek(0)
-                lines = list(islice(file, records.line_num))
+            records = self._reader(content, strict=False)
+            header: list[str] = next(records, [])
+            lines = list(islice(_text(content), records.line_num))
             with_semicolons = next(csv.reader(lines, delimiter=";"), [])
-            if self._delimiter == "," and len(with_semicolons) > len(header):
-                self._delimiter, header = ";", with_semicolons
-        except UnicodeDecodeError:
-            self._refuse_encoding()
-        except (csv.Error, OSError):
-            self.refuse("is not a readable CSV file in UTF-8")
+        except csv.Error:
+            self.refuse("is not a readable CSV file")
+        if self._delimiter == "," and len(with_semicolons) > len(header):
+            self._delimiter, header = ";", with_semicolons
         if lines and lines[-1].endswith("\r"):  # polars would read on to the next LF
             self.refuse("ends its lines with CR alone; save it with LF or CRLF line ends")
         if lines and lines[0].lower().startswith("sep="):
@@ -287,6 +227,38 @@ class Table:
             self.refuse("is empty, but its first line must name the columns")
         return header
 
+    def _read_csv(
+        self, content: bytes, columns: list[str], rest: list[str], words: Collection[str] | None
+    ) -> pl.DataFrame:
+        if self._delimiter == ";":
+            numbers = [name for name in rest if name not in (words or ())]
+            return with_points(self._strings(content, columns), numbers, self.refuse_where)
+        if content.endswith(f'{self._delimiter}"'.encode()):
+            return self._strings(content, columns)  # as a number, polars would panic on that
+        types: dict[str, type[pl.DataType]] = dict.fromkeys(columns, pl.String)
+        try:
+            if words is None:
+                probe = self._polars(content, types, PROBED_ROWS)
+                words = [name for name in rest if _are_words(probe[name])]
+            types |= dict.fromkeys((name for name in rest if name not in words), pl.Float32)
+            return self._polars(content, types)
+        except _UNREADABLE:  # there are words where none were seen, or it is broken
+            return self._strings(content, columns)
+
+    def _strings(self, content: bytes, columns: list[str]) -> pl.DataFrame:
+        try:
+            return self._polars(content, dict.fromkeys(columns, pl.String))
+        except _UNREADABLE:
+            self._explain(content)
+
+    def _polars(
+        self, content: bytes, types: dict[str, type[pl.DataType]], rows: int | None = None
+    ) -> pl.DataFrame:
+        spelt = dict(zip(self._raw, types.values(), strict=True))
+        frame = pl.read_csv(content, schema=spelt, separator=self._delimiter, n_rows=rows)
+        frame.columns = list(types)
+        return _without_empty_end(frame)
+
     def _refuse_separator(self, header: Sequence[str]) -> None:
         """Refuse a header that is one name because something else stands between its columns."""
         for other, name in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
@@ -294,67 +266,52 @@ class Table:
                 good = "tabs" if self._delimiter == "\t" else "commas or semicolons"
                 self.refuse(f"has {name} between its columns, which must be {good}")
 
-    def _refuse_encoding(self) -> NoReturn:
-        """Say in which line the first byte stands that is no text."""
-        content = self.path.read_bytes() if self._unpacked is None else self._unpacked
-        try:
-            content.decode()
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise DataError(
-                f"{self.path}, line {line}: is not text in UTF-8; save the file with that encoding."
-            ) from None
-        self.refuse("is not a readable CSV file in UTF-8")
-
-    def _refuse_short_rows(self) -> None:
+    def _refuse_short_rows(self, content: bytes) -> None:
         """Refuse a row that ends before its last column, which would pass for empty values."""
-        width = len(self._raw)
+        with suppress(csv.Error):  # where csv and polars differ, polars has read it
+            for row, record in enumerate(self._reader(content), -1):
+                if 1 < len(record) < len(self._raw):
+                    self._refuse_width(row, record)
+
+    def _explain(self, content: bytes) -> NoReturn:
+        """Find out why polars could not read the file: perhaps a row is too wide."""
+        row = -1  # the header
         try:
-            with self._open() as file:
-                for row, record in enumerate(self._records(file), -1):
-                    if 1 < len(record) < width:
-                        self._refuse_width(row, record)
-        except (csv.Error, OSError):
-            pass  # where csv and polars differ, polars has read it
+            for row, record in enumerate(self._reader(content), -1):
+                if len(record) > len(self._raw):
+                    self._refuse_width(row, record)
+        except csv.Error:
+            self.refuse("a quote in it is not closed, or stands within a word", row=row + 1)
+        self.refuse("is not a readable CSV file")
 
     def _refuse_width(self, row: int, record: Sequence[str]) -> NoReturn:
         self.refuse(f"has {len(record)} fields, but the header has {len(self._raw)}", row=row)
 
-    def _records(self, file: TextIO) -> Iterator[list[str]]:
-        return csv.reader(file, strict=True, delimiter=self._delimiter)
-
-    def _explain(self) -> NoReturn:
-        """Find out why polars could not read the file: perhaps a row is too wide."""
-        row = -1  # the header
-        try:
-            with self._open() as file:
-                for row, record in enumerate(self._records(file), -1):
-                    if len(record) > len(self._raw):
-                        self._refuse_width(row, record)
-        except UnicodeDecodeError:
-            self._refuse_encoding()
-        except csv.Error:
-            self.refuse("a quote in it is not closed, or stands within a word", row=row + 1)
-        except OSError:
-            self.refuse("is not a readable CSV file in UTF-8")
-        self.refuse("is not a readable CSV file")
-
     def _line(self, row: int) -> int:
         """The line where a row starts: a quoted field may span several (row -1: the header)."""
-        with self._open() as file:
-            records = csv.reader(file, delimiter=self._delimiter)
-            try:
-                for _ in range(row + 1):
-                    next(records)
-            except (StopIteration, csv.Error, UnicodeDecodeError):
-                pass  # polars tells rows apart otherwise than csv does: this far they agree
-            return records.line_num + 1
+        records = self._reader(self._content(), strict=False)
+        with suppress(StopIteration, csv.Error):
+            for _ in range(row + 1):
+                next(records)  # polars may tell rows apart otherwise than csv: this far they agree
+        return int(records.line_num) + 1
+
+    def _reader(self, content: bytes, strict: bool = True) -> Any:
+        return csv.reader(_text(content), strict=strict, delimiter=self._delimiter)
+
+
+def _text(content: bytes) -> TextIO:
+    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
 
 
 def _called(column: str) -> str:
     """A column's name, and the others that would do."""
     name, *others = names_of(column)
     return f"{shown(name)} (nor {', '.join(others)})" if others else shown(name)
+
+
+def _are_words(values: pl.Series) -> bool:
+    """Whether there is something else than a number among them."""
+    return values.cast(pl.Float32, strict=False).null_count() > values.null_count()
 
 
 def _without_empty_end(frame: pl.DataFrame) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import polars as pl
 
 from fedcover import __version__
 from fedcover.paper.version import code_version
-from fedcover.simulation.run import hardware, versions
+from fedcover.run_folder import hardware, versions
 
 
 def provenance(preset: str, rows: pl.DataFrame) -> dict[str, Any]:

@@ -1,13 +1,22 @@
-"""What the store keeps of a run: one row for each score, rule, level and seed."""
+"""A cell's rows: one for each score, rule, level and seed. Computed here, kept by the store."""
 
 from __future__ import annotations
 
-import polars as pl
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedcover.paper.grid import Cell
+import polars as pl
+from torch_geometric.data import Data
+
+from fedcover.graphs import load
 from fedcover.paper.version import code_version
-from fedcover.simulation.frames import KEY, RESULTS
-from fedcover.simulation.run import Run
+from fedcover.simulation.run import Run, run
+from fedcover.tables import KEY, RESULTS
+
+if TYPE_CHECKING:
+    from fedcover.paper.grid import Cell
 
 GROUP = pl.Struct(
     {
@@ -54,8 +63,21 @@ IDENTITY = (
 KINDS = ("client", "class", "position", "size")
 
 
-def rows_of(cell: Cell, finished: Run, seconds: float, cpu_seconds: float) -> pl.DataFrame:
-    """A finished cell's rows."""
+def compute(cell: Cell, data: str | Path | None = None) -> pl.DataFrame:
+    """The rows of one cell, computed here and now."""
+    graph = graph_of(cell.graph, data)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    finished = run(graph, cell.config)
+    return _rows(cell, finished, time.perf_counter() - began, time.process_time() - began_cpu)
+
+
+@lru_cache(maxsize=4)
+def graph_of(name: str, data: str | Path | None) -> Data:
+    """A named graph, read once by each process."""
+    return load(name, data)
+
+
+def _rows(cell: Cell, finished: Run, seconds: float, cpu_seconds: float) -> pl.DataFrame:
     groups = finished.groups.lazy()
     spread = groups.filter(pl.col("kind") == "all").select(*KEY, "coverage_sd")
     parts = (

@@ -13,8 +13,7 @@ from fedcover.carriers.stacked.carrier import threads
 from fedcover.config import METHODS, recipe_of
 from fedcover.errors import DataError
 from fedcover.paper.grid import Cell
-from fedcover.paper.rows import IDENTITY
-from fedcover.paper.work import compute
+from fedcover.paper.rows import IDENTITY, compute
 
 SIZE = 0.05  # labels, or this share of the stored size, whichever is more
 COVERAGE = 0.01

@@ -4,56 +4,77 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = (
-    "conformal",
-    "experiment",
-    "federation",
-    "graphs",
-    "models",
-    "neighbors",
-    "personal",
-    "privacy",
-)
+CELL = "fedcover.paper.rows"
+"""The module that computes a cell."""
+BESIDE = ("fedcover/__init__.py", "fedcover/report/")
+"""What imports lead to and no cell is computed with: the release's number, and the page, which is
+imported when a run is saved. A test computes a cell without them."""
 LIBRARIES = ("numpy", "opacus", "pymetis", "scikit-learn", "scipy", "torch", "torch_geometric")
-BESIDE = {
-    "graphs": ("facts.py", "inspection.py"),
-    "experiment": ("__init__.py", "frames.py", "shown.py", "store.py", "summary.py"),
-}
-"""Files that only lay results out, or speak of a graph before there are any."""
 
 
 @cache
 def code_version() -> str:
-    """Twelve hex digits that change with the program and its numerical libraries.
-
-    Comments, docstrings and layout do not count: what is parsed is compared, not what is written.
-    """
-    digest = hashlib.sha256()
-    root = Path(__file__).parents[1]
-    for package in PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
-            if path.name not in BESIDE.get(package, ()):
-                digest.update(path.relative_to(root).as_posix().encode())
-                digest.update(meaning(path.read_text(encoding="utf-8")).encode())
+    """Twelve hex digits that change with the program and its numerical libraries."""
+    digest = hashlib.sha256(fingerprint(Path(__file__).parents[2], CELL, BESIDE).encode())
     for library in LIBRARIES:
         digest.update(f"{library}={_version(library)}".encode())
     return digest.hexdigest()[:12]
 
 
-def _version(library: str) -> str:
-    try:
-        return version(library)
-    except PackageNotFoundError:  # an extra that is not installed
-        return ""
+def fingerprint(root: Path, module: str, beside: tuple[str, ...] = ()) -> str:
+    """A hash of a module and of all that it imports below ``root``.
+
+    Comments, docstrings and layout do not count: what is parsed is compared, not what is written.
+    """
+    digest = hashlib.sha256()
+    for name, tree in sorted(sources(root, module, beside).items()):
+        digest.update(name.encode())
+        digest.update(meaning(tree).encode())
+    return digest.hexdigest()
 
 
-def meaning(source: str) -> str:
+def sources(root: Path, module: str, beside: tuple[str, ...] = ()) -> dict[str, ast.Module]:
+    """The files below ``root`` that importing and using a module executes, by their paths; those
+    whose paths begin with one of ``beside`` are left out.
+
+    Imports inside functions count: methods load their algorithms that way. Imports for type
+    checkers do not: they are never executed.
+    """
+    found: dict[str, ast.Module] = {}
+    pending = [module]
+    while pending:
+        parts = pending.pop().split(".")
+        above = ["/".join(parts[: k + 1]) for k in range(len(parts))]
+        for name in (f"{place}{end}" for place in above for end in (".py", "/__init__.py")):
+            if name in found or name.startswith(beside) or not (root / name).is_file():
+                continue
+            found[name] = ast.parse((root / name).read_text(encoding="utf-8"))
+            pending += _imported(found[name], name.removesuffix(".py").split("/"))
+    return found
+
+
+def _imported(node: ast.AST, importer: list[str]) -> Iterator[str]:
+    """What a module may import; of ``from a import b``, ``a.b`` may be a module or not."""
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        above = importer[: -node.level] if node.level else []
+        base = ".".join([*above, *filter(None, [node.module])])
+        yield from (f"{base}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        children = [*node.orelse]
+    for child in children:
+        yield from _imported(child, importer)
+
+
+def meaning(tree: ast.Module) -> str:
     """A module's syntax tree without docstrings."""
-    tree = ast.parse(source)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
@@ -67,3 +88,10 @@ def _is_text(part: ast.AST) -> bool:
         and isinstance(part.value, ast.Constant)
         and isinstance(part.value.value, str)
     )
+
+
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:  # an extra that is not installed
+        return ""

@@ -6,25 +6,18 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import lru_cache
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedcover.errors import DataError
 from fedcover.paper.grid import Cell
+from fedcover.paper.rows import compute, graph_of
 from fedcover.paper.store import Store
 from fedcover.paper.version import code_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import polars as pl
-    from torch_geometric.data import Data
 
 POLL = 1.0  # seconds between looks at a cell that another process computes
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -47,7 +40,7 @@ def complete(
     if not pending:
         return
     for graph in {cell.graph for cell in pending}:
-        _graph(graph, data)  # a missing file is said before any work, not by a worker
+        graph_of(graph, data)  # a missing file is said before any work, not by a worker
     count = min(workers or os.cpu_count() or 1, len(pending))
     with _one_thread_each(), _pool(count) as pool:
         while pending:
@@ -65,17 +58,6 @@ def complete(
             pending = store.missing(pending)
             if pending:
                 time.sleep(POLL)
-
-
-def compute(cell: Cell, data: str | Path | None = None) -> pl.DataFrame:
-    """The rows of one cell, computed here and now."""
-    from fedcover.paper.rows import rows_of
-    from fedcover.simulation import run
-
-    graph = _graph(cell.graph, data)
-    began, began_cpu = time.perf_counter(), time.process_time()
-    finished = run(graph, cell.config)
-    return rows_of(cell, finished, time.perf_counter() - began, time.process_time() - began_cpu)
 
 
 def _compute(cell: Cell, folder: Path, data: str | Path | None, code: str) -> bool:
@@ -127,13 +109,6 @@ class _Clock:
             speed = self._weight / (time.perf_counter() - self._began)
             remains = sum(left.weight for left in self._left.values()) / speed
             self._on_cell(self._total - len(self._left), self._total, remains, cell.name)
-
-
-@lru_cache(maxsize=4)
-def _graph(name: str, data: str | Path | None) -> Data:
-    from fedcover.graphs import load
-
-    return load(name, data)
 
 
 def _pool(count: int) -> ProcessPoolExecutor:

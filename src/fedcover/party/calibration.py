@@ -161,8 +161,7 @@ def member(party: Party) -> NDArray[np.int64]:
     if kind == "class":
         return party.data.y
     if kind == "client":
-        owner = party.data.owner
-        return np.full(len(party.data.y), party.number) if owner is None else owner
+        return np.full(len(party.data.y), party.number)
     assert party.data.group is not None
     return group_numbers(party)[party.data.group]
 
@@ -219,7 +218,7 @@ def sets_of(
     kind = party.config.calibrate
     if kind == "class":
         return conformal.prediction_sets(rows, q_hat, per="label")
-    if kind == "group" or len(q_hat) > 1:
+    if kind == "group":
         return conformal.prediction_sets(rows, q_hat[member(party)[nodes]], per="node")
     return conformal.prediction_sets(rows, float(q_hat[0]))
 

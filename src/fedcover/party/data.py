@@ -1,4 +1,4 @@
-"""A party's data in one repetition: its graph, the roles of its nodes, the numbers that are its own.
+"""A party's data in one repetition: its graph, the roles of its nodes, and numbers of its own.
 
 Randomness belongs to a party: roles and u are drawn from (seed, party number) alone, so that a
 simulation and a party by itself draw the same.
@@ -39,7 +39,6 @@ class PartyData:
     missing: NDArray[np.int64] | None = None  # (2, m): cells of ``x`` that hold no value
     group: NDArray[np.int64] | None = None  # of every node, as an index into the names
     group_names: tuple[str, ...] = ()
-    owner: NDArray[np.int64] | None = None  # whose each node was, where one holds all
     # What a simulation alone knows: the far ends of cut edges, and (2, m) their links to own nodes.
     far: PartyData | None = None
     far_links: NDArray[np.int64] | None = None
@@ -106,8 +105,7 @@ def whole_party(graph: Data, partition: Partition, parties: Sequence[PartyData])
     """One owner of everything, with the roles and the numbers that the parties have drawn."""
     roles = gathered(partition, [party.roles for party in parties])
     u = gathered(partition, [party.u for party in parties])
-    data = _with_roles(graph, "0", 0, parties[0].seed, roles, u)
-    return replace(data, owner=partition.client)
+    return _with_roles(graph, "0", 0, parties[0].seed, roles, u)
 
 
 def gathered(partition: Partition, by_party: Sequence[NDArray[Any]]) -> NDArray[Any]:

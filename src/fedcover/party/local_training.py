@@ -22,13 +22,14 @@ from fedcover.training.weights import arrays_of, weights_of
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
+    from fedcover.training.reference import Reference
 
 
 @dataclass
 class LocalTraining:
     """One model under way at one party."""
 
-    program: Program
+    program: Program | Reference
     round: int = 0  # how many rounds the party's own model has been trained
     states: dict[int, Weights] = field(default_factory=dict)  # its own model after so many rounds
 

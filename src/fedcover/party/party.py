@@ -6,8 +6,9 @@ The same class serves a simulation, where many live in one process, and a site, 
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,13 @@ from fedcover.party.augment import augment
 from fedcover.party.data import PartyData
 from fedcover.party.local_training import LocalTraining
 from fedcover.party.statistics import columns, groups, statistics
+from fedcover.party.together import SUMS, TOGETHER
 from fedcover.plans import LINKER, plan_of
 from fedcover.training.plan import PartyGraph, Plan
 from fedcover.training.program import Program
+
+if TYPE_CHECKING:
+    from fedcover.training.reference import Reference
 
 SCALING = "data/scaling"
 GROUPS = "data/groups"
@@ -53,7 +58,15 @@ class Party:
         self._logits: dict[str, NDArray[np.float32]] = {}
         self.made: dict[Any, Any] = {}  # what its answers have worked out and need again
         self.training: dict[str, LocalTraining] = {}  # under way
-        self.engine: type[Program] = Program  # how it trains
+        self.engine: type[Program | Reference] = Program  # how it trains
+
+    def speaking_for(self, roles: NDArray[np.int8], number: int) -> Party:
+        """One that knows what this one knows, asked about some of its nodes alone: of an owner of
+        everything, those that a party of the federation had."""
+        other = Party(replace(self.data, roles=roles, number=number), self.config, self.classes)
+        other.told, other.weights = self.told, self.weights
+        other._logits, other.made = self._logits, self.made
+        return other
 
     @property
     def number(self) -> int:
@@ -76,8 +89,10 @@ class Party:
         """The reply to one question."""
         if verb in TRAINING:
             return TRAINING[verb](self, part, round_, query)
-        if verb == "prototypes":
-            return generated.prototypes([self])[0]
+        if verb in TOGETHER:
+            return TOGETHER[verb]([self], round_, [query], lambda *_: None)[0]
+        if verb in SUMS:
+            return SUMS[verb]([self], round_, query)
         if verb not in ANSWERS:
             raise UsageError(f"{verb!r} is nothing that a party can do.")
         return ANSWERS[verb](self, part, query)
@@ -169,4 +184,4 @@ ANSWERS: dict[str, Callable[[Party, str, Message], Message]] = {
     "quantile": calibration.quantile,
     "sets": calibration.sets,
 }
-"""What a party can be asked besides training and prototypes."""
+"""What a party can be asked besides training and :mod:`fedcover.party.together`."""

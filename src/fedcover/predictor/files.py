@@ -20,7 +20,7 @@ from scipy import sparse
 
 from fedcover.conformal import Diffusion, RapsConstants
 from fedcover.errors import DataError, UsageError
-from fedcover.graphs.regular import check_regular
+from fedcover.files import check_regular
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.models import Weights

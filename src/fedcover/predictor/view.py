@@ -12,8 +12,7 @@ from torch_geometric.data import Data
 
 from fedcover import conformal
 from fedcover.errors import DataError
-from fedcover.graphs.align import aligned
-from fedcover.graphs.assemble import feature_matrix, with_features
+from fedcover.graphs.assemble import aligned, feature_matrix, with_features
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
 from fedcover.graphs.scaling import Scaling, scaled

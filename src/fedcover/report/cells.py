@@ -1,9 +1,4 @@
-"""Cells of a page: one for each setting, method, score, rule and level, its seeds summed up.
-
-What counts as "the guarantee held" is the run's own rule: the mean coverage lies in the theorem's
-band, up to three standard errors of that mean; where scores tie, the upper end does not apply
-(docs/guarantee.md).
-"""
+"""Cells of a page: one for each setting, method, score, rule and level, its seeds summed up."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ import polars as pl
 
 from fedcover.config import recipe_of
 from fedcover.errors import DataError
-from fedcover.simulation.summary import CELL, STANDARD_ERRORS, band_of, summarise
+from fedcover.report.summary import CELL, summarise_rows
 
 SETTING = ("preset", "variant", "dataset", "clients")
 VIEW = (*SETTING, "score", "quantile", "alpha")
@@ -29,18 +24,6 @@ Cell = dict[str, Any]
 def is_option(method: str) -> bool:
     """Whether a federation could take this method."""
     return recipe_of(method).base not in MARKS
-
-
-def status(cell: Mapping[str, Any]) -> str:
-    """``none`` (no guarantee), ``below``, ``above`` or ``inside``."""
-    slack = STANDARD_ERRORS * cell["coverage_se"]
-    if cell["low"] is None:
-        return "none"
-    if cell["coverage"] < cell["low"] - slack:
-        return "below"
-    if cell["high"] is not None and cell["coverage"] > cell["high"] + slack:
-        return "above"
-    return "inside"
 
 
 def cells(
@@ -63,30 +46,19 @@ def cells(
             [*key, "kind"], as_dict=True, maintain_order=True
         ).items()
     }
+    rows = pl.concat(rows.partition_by(SETTING, maintain_order=True))  # a setting's stay together
+    rows = rows.with_columns(pl.lit(resplits).alias("resplits"))
     found = []
-    for setting, part in rows.partition_by(SETTING, as_dict=True, maintain_order=True).items():
-        spread = part.select(*CELL, "seed", "coverage_sd").with_columns(pl.lit("all").alias("kind"))
-        table = summarise(part.drop("coverage_sd"), spread, resplits)
-        means = part.group_by(CELL, maintain_order=True).agg(
-            pl.col("coverage").std().alias("coverage_sd"),
-            pl.col("n_calibration", "n_test", "singleton_rate", "empty_rate").mean(),
-            pl.col("partition").first(),
-        )
-        joined = table.join(means, on=CELL, maintain_order="left")
-        for row in joined.iter_rows(named=True):
-            cell: Cell = {**dict(zip(SETTING, setting, strict=True)), **row}
-            size = cell["n_calibration"], cell["clients"]
-            cell["low"], cell["high"] = band_of(cell, *size, calibrate)
-            cell["status"] = status(cell)
-            cell["option"] = is_option(cell["method"])
-            named_key = tuple(cell[name] for name in key)
-            tables = {kind: held[*named_key, kind] for kind in KINDS if (*named_key, kind) in held}
-            cell["worst"] = worst_client(tables.get("client"), cell["partition"])
-            cell["groups"] = {
-                kind: _clients(table, cell["worst"]) if kind == "client" else _grouped(table)
-                for kind, table in tables.items()
-            }
-            found.append(cell)
+    for cell in summarise_rows(rows, [*key, "partition"], calibrate).iter_rows(named=True):
+        place = tuple(cell[name] for name in key)
+        tables = {kind: held[*place, kind] for kind in KINDS if (*place, kind) in held}
+        worst = worst_client(tables.get("client"), cell["partition"])
+        by_kind = {
+            kind: _clients(table, worst) if kind == "client" else _grouped(table)
+            for kind, table in tables.items()
+        }
+        option = is_option(cell["method"])
+        found.append({**cell, "option": option, "worst": worst, "groups": by_kind})
     return found
 
 

@@ -10,22 +10,20 @@ from typing import Any
 import polars as pl
 
 from fedcover.errors import DataError
-from fedcover.simulation.frames import GROUPS, LEDGER, RESULTS, SCORES, THRESHOLDS
-from fedcover.simulation.store import DRAWING, MARK, holds_run
-
-NODES: dict[str, Any] = {
-    "node": pl.String,
-    "client": pl.String,
-    "role": pl.String,
-    "label": pl.String,
-    "boundary": pl.Boolean,
-    "degree": pl.Int64,
-    "lost": pl.Int64,
-    "x": pl.Float32,
-    "y": pl.Float32,
-}
-GROUP: dict[str, Any] = {"group": pl.String}  # of a graph whose nodes are in groups
-EDGES: dict[str, Any] = {"source": pl.String, "target": pl.String, "cut": pl.Boolean}
+from fedcover.tables import (
+    DRAWING,
+    EDGES,
+    GROUPED_NODES,
+    GROUPS,
+    LEDGER,
+    MARK,
+    NODES,
+    RESULTS,
+    SCORES,
+    THRESHOLDS,
+    Columns,
+    holds_run,
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Stored:
 
 
 def read_folder(folder: Path) -> Stored:
-    """All tables of a run folder, with the columns that :mod:`fedcover.run` gives them."""
+    """All tables of a run folder, with the columns of :mod:`fedcover.tables`."""
     if not folder.exists():
         raise DataError(f"{folder} does not exist; give a run folder, as fedcover run writes it.")
     if not folder.is_dir():
@@ -62,7 +60,7 @@ def read_folder(folder: Path) -> Stored:
     ledger = _optional(folder / "ledger.parquet", LEDGER)
     nodes = edges = scores = sets = None
     if all((folder / f"{name}.parquet").exists() for name in DRAWING):
-        grouped = NODES | GROUP if info.get("graph", {}).get("group_names") else NODES
+        grouped = GROUPED_NODES if info.get("graph", {}).get("group_names") else NODES
         nodes, edges, scores = (
             _table(folder / f"{name}.parquet", schema)
             for name, schema in zip(DRAWING, (grouped, EDGES, SCORES), strict=True)
@@ -83,11 +81,11 @@ def _sets(path: Path, seed: int, shown: pl.Series) -> pl.DataFrame:
         raise _unreadable(path, error) from error
 
 
-def _optional(path: Path, schema: dict[str, Any]) -> pl.DataFrame | None:
+def _optional(path: Path, schema: Columns) -> pl.DataFrame | None:
     return _table(path, schema) if path.exists() else None
 
 
-def _table(path: Path, schema: dict[str, Any]) -> pl.DataFrame:
+def _table(path: Path, schema: Columns) -> pl.DataFrame:
     try:
         if path.suffix == ".csv":
             return pl.read_csv(path, glob=False, schema_overrides=schema).select(*schema)

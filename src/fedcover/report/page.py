@@ -19,8 +19,7 @@ from fedcover import __version__
 from fedcover.errors import DataError
 from fedcover.report.folder import read_folder
 from fedcover.report.payload import dumps, grid_payload, run_payload
-from fedcover.simulation.frames import RESULTS
-from fedcover.simulation.store import PAGE
+from fedcover.tables import PAGE, RESULTS
 
 VENDOR = ("d3.min.js", "plot.umd.min.js")
 SCRIPTS = ("base.js", "state.js", "charts.js", "graph.js", "explorer.js", "ledger.js", "main.js")

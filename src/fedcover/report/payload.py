@@ -11,7 +11,7 @@ import polars as pl
 
 from fedcover.config import recipe_of
 from fedcover.conformal import RULES
-from fedcover.report.cells import KINDS, SETTING, Cell, cells, view_key, views
+from fedcover.report.cells import KINDS, SETTING, Cell, cells, is_option, view_key, views
 from fedcover.report.explorer import ABSENT, explorer
 from fedcover.report.folder import Stored
 from fedcover.report.traffic import traffic
@@ -133,7 +133,9 @@ def _tables(found: Sequence[Cell]) -> dict[str, Any]:
     methods = list(dict.fromkeys(cell["method"] for cell in found))
     names: dict[str, int] = {}
     return {
-        "methods": [_method(name) for name in sorted(methods, key=_late)],
+        "methods": [  # marks come after options; otherwise the run's own order stays
+            _method(name) for name in sorted(methods, key=is_option, reverse=True)
+        ],
         "rules": {
             rule: RULES[rule].guarantee
             for rule in dict.fromkeys(cell["quantile"] for cell in found)
@@ -146,16 +148,11 @@ def _tables(found: Sequence[Cell]) -> dict[str, Any]:
     }
 
 
-def _late(method: str) -> bool:
-    """Marks come after options; otherwise the run's own order stays."""
-    return recipe_of(method).base in ("central", "restored")
-
-
 def _method(name: str) -> dict[str, Any]:
     recipe = recipe_of(name)
     parts = [part for part in PARTS if part in str(recipe).removeprefix(recipe.base).split("+")]
     words = ", ".join([WORDS[recipe.base], *(PARTS[part] for part in parts)])
-    return {"name": name, "option": not _late(name), "words": words}
+    return {"name": name, "option": is_option(name), "words": words}
 
 
 def _packed(cell: Cell, kind: str, names: dict[str, int]) -> list[list[Any]]:

@@ -16,7 +16,6 @@ from scipy import sparse
 
 from fedcover.graphs.partition import boundary
 from fedcover.graphs.splits import Role
-from fedcover.report.layout import positions
 from fedcover.simulation.repetition import Repetition
 
 MAX_NODES = 3_000
@@ -39,6 +38,8 @@ class Shown:
 
     def frames(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """``nodes.parquet`` and ``edges.parquet``."""
+        from fedcover.report.layout import positions  # the page's: no result depends on it
+
         graph, partition = self.repetition.graph, self.repetition.partition
         nodes, edges = self.nodes, self._edges()
         client, n = partition.client[nodes], int(graph.num_nodes)

@@ -216,8 +216,7 @@ class Judge:
         member: NDArray[np.int64] | None,
     ) -> NDArray[np.float32]:
         """q̂ of every re-split and level, (R, levels), and group where groups have their own."""
-        client = np.zeros_like(self.client) if federation.whole else self.client
-        common = (rule, true[self.pool], client)
+        common = (rule, true[self.pool], self.client)
         clients = len(federation.parties)
         if member is not None:
             return conformal.group_quantiles_over_resplits(
@@ -235,8 +234,6 @@ class Judge:
 
     def _sets(self, federation: Federation, method: str, case: int) -> NDArray[np.bool_]:
         """The parties' sets of their test nodes, in the order of the graph."""
-        if len(federation.parties) == 1:
-            return federation.parties[0].sets[method][case]
         test = self.repetition.roles == Role.TEST
         order = np.argsort(self.repetition.partition.client[test], kind="stable")
         joined = np.concatenate([party.sets[method][case] for party in federation.parties])

@@ -50,8 +50,9 @@ class Maker:
         """The recipe's models with their calibration."""
         graph, repetition, config = self._graph, self._judge.repetition, self._judge.config
         partition, recipe, found = repetition.partition, outcome.recipe, outcome.calibrated
-        method, parties = str(recipe), federation.parties
-        known = self._seen_whole if federation.whole else self._known
+        method, parties = str(recipe), federation.trained
+        whole = len(parties) == 1 and partition.clients > 1
+        known = self._seen_whole if whole else self._known
         graphs = [party.graph_of(recipe.models["shared"]) for party in parties]
         mixture = None
         if recipe.personal == "mix":
@@ -63,10 +64,10 @@ class Maker:
             features=int(feature_matrix(graph).shape[1]),
             clients=tuple(partition.names),
             given=partition.method == "given",
-            whole=federation.whole,
+            whole=whole,
             models=_models(federation, outcome, graphs),
             mixture=mixture,
-            generated=_generated(graphs, self._parts(federation), known.names),
+            generated=_generated(graphs, self._parts(whole), known.names),
             temperature=found.temperature,
             raps=found.raps,
             empty_sets=bool(config.empty_sets),
@@ -90,11 +91,11 @@ class Maker:
             predictor = replace(predictor, known=replace(known, alike=view.alike_prints()))
         return replace(predictor, calibrations=self._calibrations(view))
 
-    def _parts(self, federation: Federation) -> list[ClientGraph]:
+    def _parts(self, whole: bool) -> list[ClientGraph]:
         graph = self._graph
-        if federation.whole:
+        if whole:
             return [ClientGraph(np.arange(int(graph.num_nodes)), graph.edge_index.numpy())]
-        return client_graphs(graph, federation.repetition.partition)
+        return client_graphs(graph, self._judge.repetition.partition)
 
     @cached_property
     def _known(self) -> Known:
@@ -140,10 +141,11 @@ class Maker:
         calib, partition = np.flatnonzero(repetition.roles == Role.CALIB), repetition.partition
         if groups is not None:
             groups = replace(groups, member=groups.member[calib])
+        client, clients = partition.client[calib], partition.clients
         found = {}
         for name in self._judge.config.scores:
             true = view.scores(name)[calib, y[calib]]
-            found[name] = Calibration.of(true, partition.client[calib], partition.clients, groups)
+            found[name] = Calibration.of(true, client, clients, groups)
         return found
 
 
@@ -161,7 +163,7 @@ def _models(
         found.append(
             Model(
                 planned(plan),
-                [party.weights[part] for party in federation.parties],
+                [party.weights[part] for party in federation.trained],
                 np.stack([log_prior(graph, plan) for graph in graphs]),
                 outcome.temperatures.get(kind, 1.0),
             )

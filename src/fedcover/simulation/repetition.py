@@ -16,6 +16,7 @@ from fedcover.carriers.stacked.lockstep import Repetition as Carried
 from fedcover.config import Config, recipe_of
 from fedcover.graphs.assemble import bag_of_words, feature_matrix
 from fedcover.graphs.partition import Partition, partition
+from fedcover.graphs.splits import NO_ROLE
 from fedcover.party.data import PartyData, cut_parties, gathered, whole_party
 from fedcover.party.party import Party
 
@@ -42,21 +43,26 @@ class Repetition:
 
 @dataclass
 class Federation:
-    """The parties of one repetition that a method is run with: those of the cut, or one owner."""
+    """The parties of one repetition that a method is run with.
+
+    ``owner`` holds everything in the method ``central``; the parties are then asked about its
+    outputs for the nodes that were theirs.
+    """
 
     repetition: Repetition
     parties: Sequence[Party]
     session: Session
     carried: Carried
+    owner: Party | None = None
 
     @property
-    def whole(self) -> bool:
-        """Whether one owner holds everything that several did before the cut was undone."""
-        return len(self.parties) == 1 and self.repetition.partition.clients > 1
+    def trained(self) -> Sequence[Party]:
+        """Who has the models."""
+        return self.parties if self.owner is None else [self.owner]
 
     def gathered(self, by_party: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """What the parties hold, in the order of the graph's nodes."""
-        if len(self.parties) == 1:
+        if self.owner is not None:
             return by_party[0]
         return gathered(self.repetition.partition, by_party)
 
@@ -77,23 +83,37 @@ def prepare(graph: Data, config: Config, seed: int) -> Repetition:
     )
 
 
-def federation(repetition: Repetition, config: Config, *, whole: bool = False) -> Federation:
-    """The parties of a repetition, ready to be asked; ``whole``: one owner of the whole graph."""
-    graph = repetition.graph
-    data, classes = repetition.data, len(graph.label_names)
-    if whole:
-        data = [whole_party(graph, repetition.partition, data)]
-    parties = [Party(one, config, classes) for one in data]
-    carried = Carried(parties)
+def federation(repetition: Repetition, config: Config) -> Federation:
+    """The parties of a repetition, ready to be asked."""
+    classes = len(repetition.graph.label_names)
+    return _federation(repetition, [Party(one, config, classes) for one in repetition.data])
+
+
+def centre(repetition: Repetition, config: Config) -> tuple[Federation, Federation]:
+    """One owner of the whole graph who trains alone, and the parties that speak for it."""
+    graph, partition = repetition.graph, repetition.partition
+    data = whole_party(graph, partition, repetition.data)
+    owner = Party(data, config, len(graph.label_names))
+    shares = [
+        owner.speaking_for(np.where(partition.client == k, data.roles, NO_ROLE), k)
+        for k in range(partition.clients)
+    ]
+    return _federation(repetition, [owner]), _federation(repetition, shares, owner)
+
+
+def _federation(
+    repetition: Repetition, parties: Sequence[Party], owner: Party | None = None
+) -> Federation:
+    graph, carried = repetition.graph, Carried(parties)
     session = Session(
-        config,
-        classes,
+        parties[0].config,
+        parties[0].classes,
         int(graph.x.shape[1]),
         carried.census,
         repetition.partition.names,
         impute="missing" in graph,
     )
-    return Federation(repetition, parties, session, carried)
+    return Federation(repetition, parties, session, carried, owner)
 
 
 def settled(config: Config, graph: Data) -> Config:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from torch_geometric.data import Data
 
 from fedcover import __version__
+from fedcover.algorithm.requests import Conversation, Result
 from fedcover.algorithm.session import Outcome
 from fedcover.carriers.stacked import Stacked
-from fedcover.carriers.stacked.lockstep import Progress
 from fedcover.config import Config, recipe_of
 from fedcover.errors import UsageError
 from fedcover.graphs.assemble import feature_matrix
@@ -29,26 +26,25 @@ from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.splits import Role
 from fedcover.graphs.statistics import describe
 from fedcover.ledger import totals
-from fedcover.models.private_vae import check_size, noise_note
+from fedcover.models.private_vae import check_size
 from fedcover.party.calibration import mixture_weights
+from fedcover.party.together import Progress
 from fedcover.predictor import Predictor, save_predictor
 from fedcover.predictor.files import FOLDER
 from fedcover.privacy import Spending, spending
+from fedcover.run_folder import hardware, versions, write_run
 from fedcover.simulation.drawing import Shown, shown
 from fedcover.simulation.evaluation import Evaluation, Judge
-from fedcover.simulation.frames import (
-    GROUPS,
-    KEY,
-    LEDGER,
-    RESULTS,
-    SCORES,
-    THRESHOLDS,
-    frame,
-    ledger_frame,
-)
 from fedcover.simulation.predictors import Maker, kept
-from fedcover.simulation.repetition import Federation, Repetition, federation, prepare, settled
-from fedcover.simulation.store import write_run
+from fedcover.simulation.repetition import (
+    Federation,
+    Repetition,
+    centre,
+    federation,
+    prepare,
+    settled,
+)
+from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SCORES, THRESHOLDS, frame, ledger_frame
 
 UNSCALED = 100.0
 """A feature beyond this is not on the scale that weights are drawn for."""
@@ -132,21 +128,20 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
     simulation = Simulation(repetitions, config, report)
     for name in config.methods:
         recipe = recipe_of(name)
-        federations, outcomes = simulation.method(name)
+        federations, outcomes = simulation.train(name)
         clock.stop(f"train {name}")
+        simulation.calibrate(name, federations, outcomes)
         for done, (judge, own, outcome) in enumerate(
             zip(judges, federations, outcomes, strict=True)
         ):
-            report(f"judge {name}", done, config.seeds)
+            report(f"calibrate {name}", done, config.seeds)
             evaluation = judge.evaluate(own, outcome)
-            if recipe.base == "gen" and spent is not None and (said := _noise(own, config)):
-                outcome.notes.append(f"gen: {said}")
             book.enter(own, outcome, evaluation)
             if done == 0 and kept(recipe):
                 card = _card(graph, judge, evaluation, spent if recipe.base == "gen" else None)
                 predictors.append(maker.predictor(own, outcome, card))
-        report(f"judge {name}", config.seeds, config.seeds)
-        clock.stop(f"judge {name}")
+        report(f"calibrate {name}", config.seeds, config.seeds)
+        clock.stop(f"calibrate {name}")
     notes = [
         *_unlabelled(graph),
         *_unused_clients(graph, config),
@@ -202,35 +197,51 @@ class Simulation:
 
     def __init__(self, repetitions: Sequence[Repetition], config: Config, report: Progress) -> None:
         self._repetitions, self._config, self._report = repetitions, config, report
-        self._federations: dict[bool, tuple[list[Federation], Stacked]] = {}
 
-    def method(
-        self, name: str, *, calibrated: bool = True
-    ) -> tuple[list[Federation], list[Outcome]]:
-        """Every repetition's parties and what came of the method there."""
-        whole = recipe_of(name).method.graph == "whole"
-        federations, carrier = self._with(whole)
-        talks = [
-            one.session.method(name) if calibrated else one.session.train(name)
-            for one in federations
-        ]
-        return federations, carrier.carry(talks, self._report)
+    def train(self, name: str) -> tuple[list[Federation], list[Outcome]]:
+        """Every repetition's parties, who have the method's models now, and how it came about."""
+        federations = trained = self._parties
+        if recipe_of(name).method.graph == "whole":
+            trained, federations = self._centre
+        outcomes = self._carry(trained, [one.session.train(name) for one in trained])
+        for one, by in zip(federations, trained, strict=True):
+            one.carried.seconds = by.carried.seconds
+        return federations, outcomes
+
+    def calibrate(
+        self, name: str, federations: Sequence[Federation], outcomes: Sequence[Outcome]
+    ) -> None:
+        """The method's thresholds, and the parties' sets."""
+        talks = [one.session.calibrate(name) for one in federations]
+        for outcome, found in zip(outcomes, self._carry(federations, talks), strict=True):
+            outcome.calibrated = found
+
+    @cached_property
+    def _parties(self) -> list[Federation]:
+        made = [federation(one, self._config) for one in self._repetitions]
+        self._carry(made, [one.session.prepare() for one in made])
+        return made
+
+    @cached_property
+    def _centre(self) -> tuple[list[Federation], list[Federation]]:
+        pairs = [centre(one, self._config) for one in self._repetitions]
+        trained, asked = [one for one, _ in pairs], [one for _, one in pairs]
+        for made in (trained, asked):
+            self._carry(made, [one.session.prepare() for one in made])
+        return trained, asked
+
+    def _carry(
+        self, federations: Sequence[Federation], talks: Sequence[Conversation[Result]]
+    ) -> list[Result]:
+        alone = self._config.patience is not None
+        carrier = Stacked([one.carried for one in federations], alone=alone)
+        return carrier.carry(talks, self._report)
 
     def take_linker(self, other: Simulation) -> None:
         """Use the prototypes and the link predictor of another simulation of these repetitions."""
-        if other is not self and False in other._federations:
-            pairs = zip(self._with(False)[0], other._with(False)[0], strict=True)
-            for mine, its in pairs:
+        if other is not self:
+            for mine, its in zip(self._parties, other._parties, strict=True):
                 mine.take_linker(its)
-
-    def _with(self, whole: bool) -> tuple[list[Federation], Stacked]:
-        if whole not in self._federations:
-            made = [federation(one, self._config, whole=whole) for one in self._repetitions]
-            alone = self._config.patience is not None
-            carrier = Stacked([one.carried for one in made], alone=alone)
-            carrier.carry([one.session.prepare() for one in made])
-            self._federations[whole] = made, carrier
-        return self._federations[whole]
 
 
 def _unlabelled(graph: Data) -> list[str]:
@@ -280,15 +291,6 @@ def _afforded(repetitions: Sequence[Repetition], config: Config) -> Spending | N
         for party in repetition.data:
             check_size(len(party.nodes(Role.TRAIN)), party.number, privacy)
     return spent
-
-
-def _noise(federation: Federation, config: Config) -> str | None:
-    """What there is to say about privacy's noise."""
-    assert config.privacy is not None
-    if not config.privacy.active:
-        return None
-    graphs = [party.graph for party in federation.parties]
-    return noise_note(graphs, config.gen.vae, config.privacy)
 
 
 class _Book:
@@ -364,33 +366,3 @@ class _Clock:
         now = time.perf_counter()
         self.stages[stage] = round(now - self._last, 3)
         self._last = now
-
-
-def versions() -> dict[str, str]:
-    """Of Python and the libraries that shape results."""
-    found = {"python": platform.python_version()}
-    for package in (
-        "numpy",
-        "scipy",
-        "torch",
-        "torch_geometric",
-        "pymetis",
-        "scikit-learn",
-        "opacus",
-        "polars",
-    ):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def hardware() -> dict[str, Any]:
-    """What the run had to compute with."""
-    return {
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-    }

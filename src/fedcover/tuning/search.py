@@ -17,13 +17,13 @@ import numpy as np
 import polars as pl
 from torch_geometric.data import Data
 
-from fedcover.carriers.stacked.lockstep import Progress
 from fedcover.config import Config, recipe_of, to_toml
 from fedcover.errors import DataError, UsageError
 from fedcover.files import write_whole
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.splits import Role
 from fedcover.party import calibration
+from fedcover.party.together import Progress
 from fedcover.simulation.repetition import Federation, Repetition, settled
 from fedcover.simulation.run import Simulation
 from fedcover.tuning.criterion import (
@@ -184,7 +184,7 @@ class _Bench:
             # Prototypes and the VGAE depend neither on p nor on the model that is trained after.
             key = (replace(config.gen, shares=(1.0,)), config.privacy)
             simulation.take_linker(self._linked.setdefault(key, simulation))
-        federations, outcomes = simulation.method(method, calibrated=False)
+        federations, outcomes = simulation.train(method)
         nodes = [_validation(one, method) for one in federations]
         best_round = max(outcome.chosen["best_round"] for outcome in outcomes)
         self.kept[number, rung] = _Kept(nodes, best_round)

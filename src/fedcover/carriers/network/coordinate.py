@@ -16,7 +16,7 @@ from fedcover.carriers.network.outcome import write_outcome
 from fedcover.errors import DataError, FedcoverError
 from fedcover.files import write_whole
 from fedcover.graphs.schema import Schema
-from fedcover.simulation.store import check_target
+from fedcover.run_folder import check_target
 
 FAILURE = "failed.txt"
 """Why a job has ended without a run folder, for whoever waits for it."""

@@ -21,7 +21,8 @@ from fedcover.graphs.schema import Schema
 from fedcover.party.calibration import TALLIED
 from fedcover.privacy import spending
 from fedcover.report.page import write_run_page
-from fedcover.simulation.frames import (
+from fedcover.run_folder import hardware, versions, write_run
+from fedcover.tables import (
     GROUPS,
     LEDGER,
     RESULTS,
@@ -30,8 +31,11 @@ from fedcover.simulation.frames import (
     frame,
     ledger_frame,
 )
-from fedcover.simulation.run import hardware, versions
-from fedcover.simulation.store import write_run
+
+KNOWN_SEED = (
+    "epsilon: the noise follows from the job's seed, which the coordinator and all sites know; it "
+    "hides nodes from whoever does not know the seed, and not from them."
+)
 
 
 def write_outcome(
@@ -124,6 +128,9 @@ def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
             if threshold.pooled.note:
                 about = f"{place}, {case['score']}, quantile {case['quantile']}"
                 found[f"{about}: {threshold.pooled.note}"] = None
+    config = coordinator.job.config
+    if config.privacy is not None and any(method.startswith("gen") for method in config.methods):
+        found[KNOWN_SEED] = None
     return [*found, *sentences(coordinator.record.refused)]
 
 

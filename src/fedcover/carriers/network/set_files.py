@@ -15,7 +15,7 @@ from fedcover.files import write_whole
 from fedcover.graphs.labels import spelt_sets
 from fedcover.graphs.splits import Role
 from fedcover.party.party import Party
-from fedcover.simulation.frames import KEY
+from fedcover.tables import KEY
 
 
 def write_sets(folder: Path, graph: Data, party: Party, method: str) -> None:

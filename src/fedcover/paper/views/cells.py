@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from fedcover.graphs.catalogue import DATASETS
 from fedcover.paper import published
 from fedcover.paper.definition import Definition
-from fedcover.paper.summary import CELL, summarise_cells
 from fedcover.paper.tables import Table
 from fedcover.paper.views.select import rows_of_target
-from fedcover.simulation.summary import STANDARD_ERRORS
+from fedcover.report.summary import summarise_rows
 
 CLOSE = 0.10
+CELL = ("dataset", "clients", "method", "variant", "model", "score", "quantile", "alpha")
+
+
+def summarise_cells(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row a cell; ``inside`` is None where nothing is promised."""
+    promised = pl.when(pl.col("status") != "none")
+    return summarise_rows(rows, CELL).with_columns(
+        (1 - pl.col("alpha")).round(6).alias("level"),
+        promised.then(pl.col("status") == "inside").alias("inside"),
+    )
 
 
 def cells_of(definition: Definition, preset: str, rows: pl.DataFrame) -> pl.DataFrame:
@@ -81,10 +92,9 @@ def _size(row: dict[str, float]) -> str:
     return f"{row['set_size']:.2f}{spread}"
 
 
-def _coverage(row: dict[str, float]) -> str:
-    short = row["level"] - row["coverage"] > STANDARD_ERRORS * row["coverage_se"]
-    above = row["inside"] is not None and not row["inside"] and not short
-    return f"{row['coverage']:.3f}{'▼' if short else '▲' if above else ''}"
+def _coverage(row: dict[str, Any]) -> str:
+    mark = "▼" if row["below"] else "▲" if row["status"] == "above" else ""
+    return f"{row['coverage']:.3f}{mark}"
 
 
 def _difference(row: dict[str, float]) -> float:
@@ -121,12 +131,9 @@ def _coverage_notes(cells: pl.DataFrame) -> list[str]:
     """By rule: how often the promise was kept."""
     notes = []
     for (rule,), block in cells.group_by(["quantile"], maintain_order=True):
-        short = block.filter(
-            pl.col("level") - pl.col("coverage") > STANDARD_ERRORS * pl.col("coverage_se")
-        )
         if block["inside"].is_null().all():
             notes.append(
-                f"{rule}: no guarantee; coverage is below its level in {len(short)} of "
+                f"{rule}: no guarantee; coverage is below its level in {block['below'].sum()} of "
                 f"{len(block)} cells, lowest {block['coverage'].to_numpy().min():.3f}."
             )
         else:

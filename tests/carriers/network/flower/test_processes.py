@@ -17,7 +17,7 @@ from fedcover.carriers.network.coordinate import Assignment, coordinate
 from fedcover.carriers.network.flower import keys
 from fedcover.carriers.network.flower.gate import FLEET
 from fedcover.carriers.network.flower.local import APP, HOST, LocalFederation
-from fedcover.carriers.network.flower.settings import OWN, assignment_from, of_network, of_run
+from fedcover.carriers.network.flower.settings import assignment_from
 from fedcover.carriers.network.in_process import InProcess
 from fedcover.carriers.network.member import Member
 from fedcover.config import Config
@@ -212,7 +212,6 @@ def test_every_setting_of_the_app_is_read(sites: Path, tmp_path: Path) -> None:
     assert assignment.job.config.methods == ("gen",)
     assert assignment.job.config.lr == Config().lr
     assert set(SETTINGS) <= set(defaults)
-    assert set(defaults) == {*OWN, *of_run(), *of_network()}
 
 
 def test_what_a_run_can_be_told_the_app_can_be_told(sites: Path, tmp_path: Path) -> None:

@@ -198,4 +198,6 @@ def free_port() -> int:
 def _spelt(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
     return str(value) if isinstance(value, int | float) else f'"{value}"'

@@ -1,7 +1,7 @@
-"""A job from Flower's ``--run-config``; an empty value means: as the preset has it.
+"""A job from Flower's ``--run-config``: the schema's settings, with dashes in their names.
 
-Its keys are the names of the settings with dashes: those of a run but for what only a simulation
-has, and those of a network.
+Flower wants every key to stand in the app's ``pyproject.toml``; an empty value means: as the preset
+has it.
 """
 
 from __future__ import annotations
@@ -12,49 +12,40 @@ from typing import Any
 
 from fedcover.carriers.network.coordinate import Assignment
 from fedcover.carriers.network.job import Job
-from fedcover.config import Config, NetworkSettings
-from fedcover.config.schema import Setting, declared, options, unknown
+from fedcover.config import Config
+from fedcover.config.schema import options, unknown
+from fedcover.config.settings import NetworkSettings, network_settings
 from fedcover.errors import UsageError
 from fedcover.graphs.schema import read_schema
 
-OWN = ("schema", "out", "preset")
-DEFAULTS = {"methods": "gen", "seeds": 1}
-
-
-def of_run() -> dict[str, Setting]:
-    """The settings of a run that mean something over a network, by their keys."""
-    found = {name: one.setting for name, one in options(Config).items()}
-    return {_key(name): one for name, one in found.items() if not one.simulated}
-
-
-def of_network() -> dict[str, Setting]:
-    """The network's own, by their keys."""
-    return {_key(name): one for name, one in declared(NetworkSettings).items()}
+OWN = {
+    "schema": "Path of the agreed schema.json on the coordinator's machine.",
+    "out": "The run folder that the coordinator writes.",
+    "preset": "default, plain or paper.",
+}
+DEFAULTS: dict[str, Any] = {"methods": "gen", "seeds": 1}
+"""What a job is unless told: a simulation's default has methods that no network has."""
 
 
 def assignment_from(run_config: Mapping[str, Any]) -> Assignment:
     """The job that these settings describe; a wrong one is named."""
-    given = DEFAULTS | {key: value for key, value in run_config.items() if value != ""}
     for key in ("schema", "out"):
-        if key not in given:
+        if not run_config.get(key):
             raise UsageError(f"--run-config has no {key}.")
-    run, network = of_run(), of_network()
-    for key in given:
-        if key not in (*OWN, *run, *network):
-            raise unknown(key, [*OWN, *run, *network])
-
-    def read(known: Mapping[str, Setting]) -> dict[str, Any]:
-        return {_name(k): one.read(given[k]) for k, one in known.items() if k in given}
-
-    preset = str(given.get("preset", "default"))
-    config = Config.preset(preset, partition="given", **read(run))
-    job = Job(config=config, **read(network))
-    return Assignment(job, read_schema(Path(str(given["schema"]))), Path(str(given["out"])))
+    schema = read_schema(Path(str(run_config["schema"])))
+    return Assignment(job_from(run_config), schema, Path(str(run_config["out"])))
 
 
-def _key(name: str) -> str:
-    return name.replace("_", "-")
-
-
-def _name(key: str) -> str:
-    return key.replace("-", "_")
+def job_from(run_config: Mapping[str, Any]) -> Job:
+    """The same without its files."""
+    known = {name.replace("_", "-"): (name, one) for name, one in network_settings().items()}
+    given = {}
+    for key, value in (DEFAULTS | dict(run_config)).items():
+        if key not in known and key not in OWN:
+            raise unknown(key, [*known, *OWN])
+        if key in known and value != "":
+            name, one = known[key]
+            given[name] = one.read(value)
+    network = {name: given.pop(name) for name in options(NetworkSettings) if name in given}
+    preset = run_config.get("preset") or "default"
+    return Job(config=Config.preset(preset, partition="given", **given), **network)

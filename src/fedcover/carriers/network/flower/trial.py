@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedcover.carriers.network.coordinate import FAILURE, job_folder
 from fedcover.carriers.network.flower.local import LocalFederation
+from fedcover.carriers.network.flower.settings import job_from
 from fedcover.carriers.network.journal import FILE
 from fedcover.carriers.network.messages import Place
 from fedcover.config import Config
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs import load
 from fedcover.graphs.check import check_graph
+from fedcover.graphs.partition import partition
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
-from fedcover.simulation.repetition import prepare
-from fedcover.simulation.store import check_target
+from fedcover.party.data import cut_parties, gathered
+from fedcover.run_folder import check_target
 
 JOIN = 120.0  # seconds until every site must be there
 LIMIT = 3600.0  # seconds until the whole job must be done
@@ -29,8 +31,7 @@ MARKS = {"sites": SCHEMA_FILE, "processes": "superlink.log"}  # what only a tria
 def trial(
     graph: str,
     clients: int,
-    methods: str,
-    rounds: int | None,
+    settings: Mapping[str, Any],
     out: Path,
     *,
     data: str | None = None,
@@ -38,30 +39,26 @@ def trial(
 ) -> Path:
     """Cut the graph into sites, start everything, run the job, stop everything.
 
+    ``settings`` are those of the job, by the names of options.
     ``OUT-sites`` holds the parties' folders, with their sets and ledgers; ``OUT-processes`` the
     logs, the certificates and the keys.
     """
     tell = say or (lambda _sentence: None)
+    told = {"sites": clients, "least": max(clients - 1, 1), "join": JOIN}
+    told |= {name.replace("_", "-"): value for name, value in settings.items()}
+    job_from(told)  # what is wrong is said before anything is started
     check_target(out)
     out = out.resolve()
     places = {kind: out.with_name(f"{out.name}-{kind}") for kind in MARKS}
     for kind, place in places.items():
         _clear(place, MARKS[kind])
     loaded = check_graph(load(graph, data))
-    cut = prepare(loaded, Config(clients=clients), 0)
-    write_sites(places["sites"], loaded, cut.partition, cut.roles)
+    parts = partition(loaded, clients)
+    cut = cut_parties(loaded, parts, Config(clients=clients), seed=0)
+    roles = gathered(parts, [party.roles for party in cut])
+    write_sites(places["sites"], loaded, parts, roles)
     folders = site_folders(places["sites"])
     tell(f"{places['sites']}: {', '.join(f.name for f in folders)}")
-    settings: dict[str, Any] = {
-        "schema": places["sites"] / SCHEMA_FILE,
-        "out": out,
-        "sites": clients,
-        "least": max(clients - 1, 1),
-        "join": JOIN,
-        "methods": methods,
-    }
-    if rounds is not None:
-        settings["rounds"] = rounds
     before = _stamp(out)
     with LocalFederation(places["processes"], folders) as federation:
         federation.start_superlink()
@@ -70,7 +67,7 @@ def trial(
             federation.register(folder)
             federation.start_site(folder)
         tell(f"{len(folders)} SuperNodes started, each with a key of its own")
-        federation.start_job(settings)
+        federation.start_job({**told, "schema": places["sites"] / SCHEMA_FILE, "out": out})
         _follow(federation, out, before, tell)
     tell("all processes are stopped")
     return out

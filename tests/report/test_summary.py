@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from fedcover.conformal import beta_binomial
-from fedcover.simulation.summary import summarise
+from fedcover.report.summary import summarise
 
 
 def tables(coverages, spreads, sizes, alpha=0.1):
@@ -16,7 +16,8 @@ def tables(coverages, spreads, sizes, alpha=0.1):
             key
             | {"seed": s, "set_size": sizes[s], "coverage": coverages[s]}
             | {"min_client_coverage": 0.5 + s, "accuracy": 0.25 * s}
-            | {"n_calibration": 99, "n_test": 50 * (s + 1)}
+            | {"n_calibration": 99, "n_test": 50 * (s + 1), "clients": 3}
+            | {"singleton_rate": 0.5, "empty_rate": 0.0}
             for s in seeds
         ]
     )

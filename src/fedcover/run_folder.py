@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,8 @@ import numpy as np
 import polars as pl
 
 from fedcover.errors import DataError, UsageError
+from fedcover.tables import DRAWING, MARK, PAGE, holds_run
 
-MARK = "run.json"
-PAGE = "report.html"
-DRAWING = ("nodes", "edges", "scores")  # tables of the first seed, for the page
 FILES = (
     "results.csv",
     "groups.csv",
@@ -30,15 +31,6 @@ FILES = (
     PAGE,
 )
 FOLDERS = ("model",)
-
-
-def holds_run(folder: Path) -> bool:
-    """Whether an earlier run is there: its ``run.json`` says that fedcover wrote it."""
-    try:
-        info = json.loads((folder / MARK).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(info, dict) and "fedcover" in info
 
 
 def check_target(folder: Path) -> None:
@@ -153,3 +145,35 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the libraries that shape results."""
+    found = {"python": platform.python_version()}
+    for package in (
+        "numpy",
+        "scipy",
+        "torch",
+        "torch_geometric",
+        "pymetis",
+        "scikit-learn",
+        "opacus",
+        "polars",
+    ):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """What the run had to compute with."""
+    import torch
+
+    return {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,134 @@
+"""Rows of seeds to cells: set size and coverage, the error of both, and whether the promise held.
+
+The guarantee held where the mean coverage lies in the theorem's band, up to three standard errors
+of that mean; where scores tie, the upper end does not apply (docs/guarantee.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isnan
+from typing import Any
+
+import polars as pl
+
+from fedcover.conformal import RULES, base_score, beta_binomial, coverage_band
+
+CELL = ("score", "quantile", "method", "alpha")
+STANDARD_ERRORS = 3
+MEANS = (
+    "clients",
+    "n_calibration",
+    "n_test",
+    "set_size",
+    "coverage",
+    "singleton_rate",
+    "empty_rate",
+    "min_client_coverage",
+    "accuracy",
+)
+
+
+def summarise(results: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> pl.DataFrame:
+    """A run's cells (see :func:`summarise_rows`): one for each score, rule, method and level."""
+    key = [*CELL, "seed"]
+    spread = groups.filter(pl.col("kind") == "all").select(*key, "coverage_sd")
+    rows = results.join(spread, on=key, how="left", maintain_order="left")
+    return summarise_rows(rows.with_columns(pl.lit(resplits).alias("resplits")), CELL)
+
+
+def summarise_rows(
+    rows: pl.DataFrame, by: Sequence[str], calibrate: str = "pooled"
+) -> pl.DataFrame:
+    """Means over seeds, one row for each cell, which is what ``by`` tells apart.
+
+    ``rows`` have the columns of ``results.csv``, ``coverage_sd`` over re-splits, and ``resplits``.
+    ``set_size_sd`` and ``coverage_sd`` are spreads over seeds. ``coverage_se`` is the standard
+    error of the mean coverage over seeds and re-splits: given the trained models, only the
+    re-splits are random. One re-split has no spread of its own; the Beta-binomial's stands in
+    (docs/guarantee.md). ``below``: coverage lies under 1 − alpha by more than three of these
+    errors. ``low`` and ``high`` are the theorem's band, None where nothing is promised or where
+    there is no upper end, and ``status`` is what :func:`status` says.
+    """
+    error = (pl.col("coverage_sd") ** 2 / pl.col("resplits")).sum().sqrt() / pl.len()
+    short = (1 - pl.col("alpha")) - pl.col("coverage")
+    cells = (
+        rows.with_columns(_spread(rows))
+        .group_by(by, maintain_order=True)
+        .agg(
+            *(pl.col(name).mean() for name in MEANS if name not in by),
+            pl.col("set_size").std().alias("set_size_sd"),
+            pl.col("coverage").std().alias("coverage_sd"),
+            error.alias("coverage_se"),
+            pl.len().alias("seeds"),
+        )
+        .with_columns((short > STANDARD_ERRORS * pl.col("coverage_se")).alias("below"))
+    )
+    bands = [_band(cell, calibrate) for cell in cells.iter_rows(named=True)]
+    schema = {"low": pl.Float64, "high": pl.Float64}
+    cells = cells.hstack(pl.DataFrame(bands, schema=schema, orient="row"))
+    statuses = [status(cell) for cell in cells.iter_rows(named=True)]
+    return cells.with_columns(pl.Series("status", statuses, dtype=pl.String))
+
+
+def status(cell: Mapping[str, Any]) -> str:
+    """``none`` (no guarantee), ``below``, ``above`` or ``inside`` its band."""
+    slack = STANDARD_ERRORS * cell["coverage_se"]
+    if cell["low"] is None:
+        return "none"
+    if cell["coverage"] < cell["low"] - slack:
+        return "below"
+    if cell["high"] is not None and cell["coverage"] > cell["high"] + slack:
+        return "above"
+    return "inside"
+
+
+def _spread(rows: pl.DataFrame) -> pl.Series:
+    """The measured spread over re-splits, or what theory gives where none was measured."""
+    seeds = rows.select("coverage_sd", "alpha", "n_calibration", "n_test").iter_rows()
+    spread = [
+        beta_binomial(alpha, n, m)[1] if sd is None or isnan(sd) else sd
+        for sd, alpha, n, m in seeds
+    ]
+    return pl.Series("coverage_sd", spread, dtype=pl.Float64)
+
+
+def _band(cell: Mapping[str, Any], calibrate: str) -> tuple[float | None, float | None]:
+    """Where the theorem puts a cell's mean coverage.
+
+    Scores that tie have no upper end. The rule ``mixture`` has one, but it needs each client's
+    numbers, which tables of results do not hold; so has calibration by group.
+    """
+    if not RULES[cell["quantile"]].guarantee:
+        return None, None
+    low, high = coverage_band(cell["alpha"], round(cell["n_calibration"]), round(cell["clients"]))
+    bounded = cell["quantile"] != "mixture" and calibrate == "pooled"
+    return low, high if bounded and not base_score(cell["score"]).ties else None
+
+
+def closed_share(results: pl.DataFrame) -> pl.DataFrame:
+    """How much of the distance from ``fed`` to ``restored`` ``gen`` closes, in labels a set.
+
+    One row for each score, quantile and level. ``closed`` is 1 where Gen does as well as a perfect
+    generator would and negative where it does worse than ``fed``. It is missing where the distance
+    is no larger than two of its standard errors over the seeds: a share of nothing means nothing.
+    """
+    cell = ["score", "quantile", "alpha"]
+    sizes = results.pivot(
+        on="method", index=[*cell, "seed"], values="set_size", maintain_order=True
+    )
+    distance, gained = pl.col("fed") - pl.col("restored"), pl.col("fed") - pl.col("gen")
+    return (
+        sizes.with_columns(distance.alias("distance"), gained.alias("gained"))
+        .group_by(cell, maintain_order=True)
+        .agg(
+            pl.col("distance", "gained").mean(),
+            (pl.col("distance").std() / pl.len().sqrt()).fill_null(0.0).alias("error"),
+        )
+        .with_columns(
+            pl.when(pl.col("distance") > 2 * pl.col("error"))
+            .then(pl.col("gained") / pl.col("distance"))
+            .alias("closed")
+        )
+        .select(*cell, "closed")
+    )
