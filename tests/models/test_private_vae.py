@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from fedcover.federation import Client
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import DataError

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fedcover.neighbors.quality import link_quality
 
 from fedcover.algorithm.gen import linker, silence
 from fedcover.carriers.loopback import Loopback
@@ -16,7 +17,6 @@ from fedcover.errors import DataError
 from fedcover.graphs.partition import ClientGraph, Partition
 from fedcover.graphs.splits import NO_ROLE, Role
 from fedcover.ledger import Ledger, kind_of
-from fedcover.neighbors.quality import link_quality
 from fedcover.party.data import PartyData
 from fedcover.party.generated import PROTOTYPES, augmented, received
 from fedcover.party.party import Party

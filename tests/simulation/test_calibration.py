@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from fedcover import Config, UsageError, run
-from fedcover.parties.job import Job
+from fedcover.config.names import CALIBRATIONS
 from fedcover.report.page import write_run_page
 from fedcover.tables import KEY
 
@@ -210,12 +210,6 @@ def test_other_words_are_refused():
         UsageError, match="calibrate is 'clients'; it must be one of pooled, client"
     ):
         Config(calibrate="clients")
-
-
-def test_a_federation_over_a_network_refuses_it():
-    config = Config(methods=("fed",), seeds=1, partition="given", calibrate="class")
-    with pytest.raises(UsageError, match="calibrate is 'class'; a federation over a network knows"):
-        Job(config=config)
 
 
 def test_a_column_of_test_shares_is_judged_client_by_client(make_toy, quick):

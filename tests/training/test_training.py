@@ -8,8 +8,7 @@ from time import sleep
 import numpy as np
 import pytest
 import torch
-from fedcover.federation import Federation, InProcess, Plan, Prior, Reference, Trained, inprocess
-from fedcover.federation.validation import Best
+from fedcover.federation import Federation, Plan, Prior
 
 from fedcover.carriers.stacked import carrier
 from fedcover.carriers.stacked.lockstep import Lockstep

@@ -75,7 +75,7 @@ class Alike:
 
 
 def too_large(array: np.ndarray[Any, Any]) -> bool:
-    """Whether a hundred such numbers in fixed point, added up, might not be an integer of 64 bits."""
+    """Whether a hundred such numbers, added up, might not be an integer of 64 bits."""
     return bool(((array > LARGEST) | (array < -LARGEST)).any())
 
 

@@ -96,7 +96,7 @@ def _job_settings() -> Mapping[str, Setting]:
     ),
     cls=with_settings(
         _job_settings,
-        methods="Of loc, fed, gen; +prox, +prior (default: gen).",
+        methods="As --methods of fedcover run (default: gen).",
         least="How many sites must answer a round (default: all but one).",
         join="Seconds that the job waits for its sites (default: 120).",
     ),

@@ -128,8 +128,8 @@ def federation(console: Console, folder: Path) -> None:
 
 
 def ledger(console: Console, totals: Sequence[Mapping[str, Any]]) -> None:
-    """What travelled, by job, site, phase and array."""
-    words = ("job", "site", "phase", "direction", "name", "type")
+    """What travelled, by job, site, part and array."""
+    words = ("job", "site", "part", "direction", "array", "type")
     lines = [
         [
             *(row[column] for column in words),

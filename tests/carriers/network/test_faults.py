@@ -32,6 +32,8 @@ from fedcover.errors import DataError
 from fedcover.fixed_point import encode
 from fedcover.graphs.schema import Schema
 from fedcover.models import Weights
+from fedcover.party import local_training
+from fedcover.party.party import Party
 from fedcover.training.plan import Plan
 from fedcover.training.program import NO_LOSS, fraction_bits
 
@@ -598,3 +600,43 @@ def test_a_site_that_is_known_to_be_gone_is_not_waited_for(
 )  # fmt: skip
 def test_an_error_keeps_its_place_and_loses_its_value(sentence: str, told: str | None) -> None:
     assert _without_values(sentence) == (told or sentence)
+
+
+@pytest.mark.parametrize("shares", [None, (1, 2, 3)])
+def test_shares_of_test_nodes_are_of_those_that_calibrate(
+    shares: tuple[int, ...] | None, sites: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    changes = {"quantiles": ("mixture",), "mixture": shares}
+    leader = coordinator(Troubled(sites, lost("cleo", "quantile", range(1, 400))), **changes)
+    outcome = only(leader.run())["fed"].calibrated
+    assert outcome.parties == {0, 1}
+    assert all(t.pooled.clients == 2 for t in outcome.thresholds)
+
+
+def test_a_site_that_missed_its_own_training_catches_up(
+    sites: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    """Whatever it missed depends on nobody else: its model is the one that it would have had."""
+    wire = Missing(sites)
+    leader = coordinator(wire, methods=("loc",), rounds=8, stride=2)
+    best = only(leader.run())["loc"].chosen["best_round"]
+    assert leader.record.answered["loc/shared"] == [(0, 1, 2), (0, 2), (0, 2), (0, 1, 2)]
+    for member in wire._members.values():
+        found = member._under_way.party(0)
+        alone = Party(found.data, found.config, found.classes)
+        local_training.finish(alone, "loc/shared", {"keep": np.array(best)})
+        pair = (one.weights["loc/shared"].tensors() for one in (found, alone))
+        assert all(torch.equal(left, right) for left, right in zip(*pair, strict=True))
+
+
+class Missing(InProcess):
+    """Bob does not even hear of rounds 2 to 5 of his own training."""
+
+    def __init__(self, sites: Path) -> None:
+        super().__init__(members(sites))
+
+    def exchange(self, orders: Mapping[str, Order], seconds: float) -> Iterator[tuple[str, Reply]]:
+        deaf = round_of(orders["ada"]) in (2, 4) and orders["ada"].places[0].verb == "train alone"
+        heard = {name: order for name, order in orders.items() if not deaf or name != "bob"}
+        # He is there again at once: whoever is away is not waited for.
+        return iter(sorted(super().exchange(heard, seconds), key=lambda pair: pair[0] != "bob"))

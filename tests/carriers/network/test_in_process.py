@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from fedcover.federation import InProcess
 from numpy.testing import assert_allclose
 
 from fedcover.carriers.network.checkpoint import Checkpoint

@@ -20,7 +20,7 @@ from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.splits import Role
 from fedcover.party import calibration
-from fedcover.simulation.frames import LEDGER
+from fedcover.tables import LEDGER
 
 from .conftest import members
 

@@ -110,7 +110,7 @@ class SiteJob:
 
     @cached_property
     def _told(self) -> _OnDisk[Message]:
-        return _OnDisk(self._memory, "told", lambda message: dict(message), lambda told: told)
+        return _OnDisk(self._memory, "told", dict, dict)
 
     @cached_property
     def _terms(self) -> Message:
@@ -146,7 +146,7 @@ class SiteJob:
     def party(self, seed: int | None) -> Party:
         """This site in one repetition."""
         config = self._config
-        if seed not in config.seed_range:
+        if seed is None or seed not in config.seed_range:
             raise UsageError("this seed is none of the job's.")
         if seed not in self._parties:
             began = time.perf_counter()
@@ -159,7 +159,7 @@ class SiteJob:
                 data,
                 config,
                 len(self._schema.labels),
-                _OnDisk(self._memory, f"told {seed}", lambda message: dict(message), lambda m: m),
+                _OnDisk(self._memory, f"told {seed}", dict, dict),
                 _OnDisk(self._memory, f"model {seed}", arrays_of, _weights),
                 lambda part: self._states.get((seed, part)),
             )
@@ -245,10 +245,11 @@ def _read_last(last: Message | None) -> tuple[dict[Place, Message], dict[Trainin
         return {}, {}
     places, trainings = json.loads(words(last["head"]))
 
-    def of(kind: str, number: int) -> Arrays:
+    def of(kind: str, number: int) -> Message:
         prefix = f"{kind}.{number}."
         return {k.removeprefix(prefix): v for k, v in last.items() if k.startswith(prefix)}
 
-    answers = {Place(*place): of("reply", number) for number, place in enumerate(places)}
-    states = {(seed, part): of("state", number) for number, (seed, part) in enumerate(trainings)}
-    return answers, states
+    return (
+        {Place(*place): of("reply", number) for number, place in enumerate(places)},
+        {(seed, part): of("state", number) for number, (seed, part) in enumerate(trainings)},
+    )

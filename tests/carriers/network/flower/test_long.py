@@ -131,9 +131,8 @@ def test_a_site_that_was_killed_comes_back(tmp_path: Path, toy_sites: Callable[.
         time.sleep(2)
         up.start_site(sites / "bob")
         until((out / "run.json").exists, 2 * LIMIT, "no run folder")
-        answered = json.loads((out / "run.json").read_text())["federation"]["answered"][
-            "fed/shared"
-        ]
+        federation = json.loads((out / "run.json").read_text())["federation"]
+        answered = federation["answered"]["fed/shared"]
         without = sum(1 not in round_ for round_ in answered)
         print(f"\nkilled and back: {without} of {len(answered)} rounds without it")
         assert 0 < without < len(answered)
@@ -218,9 +217,8 @@ def test_a_site_behind_a_cut_cable_comes_back(
         time.sleep(seconds)
         _ip("-n", namespaces[1], "link", "set", "eth0", "up")
         until(lambda: (out / "run.json").exists() or bool(failed(out)), 2 * LIMIT, "it hangs")
-        answered = json.loads((out / "run.json").read_text())["federation"]["answered"][
-            "fed/shared"
-        ]
+        federation = json.loads((out / "run.json").read_text())["federation"]
+        answered = federation["answered"]["fed/shared"]
         without = sum(1 not in round_ for round_ in answered)
         print(f"\ncut for {seconds} s: {without} of {len(answered)} rounds without it")
         assert 1 in answered[-1]  # it is there again

@@ -20,13 +20,13 @@ from fedcover.carriers.network.flower.local import APP, HOST, LocalFederation
 from fedcover.carriers.network.flower.settings import assignment_from
 from fedcover.carriers.network.in_process import InProcess
 from fedcover.carriers.network.member import Member
-from fedcover.carriers.network.messages import Order
 from fedcover.config import Config
 from fedcover.errors import DataError
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import read_schema
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders
 from fedcover.graphs.splits import Role
+from fedcover.party import calibration
 
 from .conftest import behind_nginx, running, until
 from .tap import Tap
@@ -117,11 +117,12 @@ def found_of(site: Path, heard: bytes) -> Iterator[str]:
 
 def true_scores(member: Member) -> list[NDArray[np.floating]]:
     """The calibration nodes' scores, by kind of score."""
-    part = member._part
-    assert part is not None
-    calib = part._site.nodes(Role.CALIB)
-    scores = part._scores(Order(part.job, "gen/quantile", "quantile", 0))
-    return [own[calib, part._site.y[calib]] for own in scores.values()]
+    job = member._under_way
+    assert job is not None
+    party = job.party(0)
+    calib, y = party.data.nodes(Role.CALIB), party.data.y
+    own = [calibration.scores(party, "gen", name) for name in ("lac", "aps")]
+    return [scores[calib, y[calib]] for scores in own]
 
 
 def pairs(scores: Sequence[NDArray[np.floating]]) -> Iterator[bytes]:
@@ -211,3 +212,28 @@ def test_every_setting_of_the_app_is_read(sites: Path, tmp_path: Path) -> None:
     assert assignment.job.config.methods == ("gen",)
     assert assignment.job.config.lr == Config().lr
     assert set(SETTINGS) <= set(defaults)
+
+
+def test_what_a_run_can_be_told_the_app_can_be_told(sites: Path, tmp_path: Path) -> None:
+    changes = {
+        "methods": "fed+prox+prior+mix,gen",
+        "seeds": 2,
+        "first-seed": 3,
+        "quantiles": "mixture",
+        "mixture": "0.2,0.3,0.5",
+        "scores": "daps",
+        "epsilon": 8.0,
+        "standardise": True,
+        "vae-lr": 0.01,
+        "tune-rounds": 3,
+        "missing": "impute",
+        "stride": 5,
+    }
+    job = assignment_from(settings_for(sites, tmp_path / "x", **changes)).job
+    assert job.config.methods == ("fed+prox+prior+mix", "gen")
+    assert list(job.config.seed_range) == [3, 4]
+    assert job.config.mixture == (0.2, 0.3, 0.5)
+    assert (job.config.gen.vae.lr, job.config.personal.tune_rounds) == (0.01, 3)
+    assert (job.missing, job.stride, job.config.standardise) == ("impute", 5, True)
+    with pytest.raises(Exception, match="did you mean rounds"):
+        assignment_from(settings_for(sites, tmp_path / "x", round=3))

@@ -70,8 +70,8 @@ def test_every_setting_reaches_the_job(spelt: bool) -> None:
         ({"least": 9}, "least is 9, but the federation begins with 3 sites."),
         ({"timeout": "soon"}, "timeout is 'soon'; it must be a positive number."),
         ({"average": "best"}, "average is 'best'; it must be one of mean, trimmed, median."),
-        ({"epsilon": 2}, "epsilon 2 is asked for; over a network the coordinator knows the seed"),
-        ({"standardise": True}, "standardise is True; a federation over a network leaves"),
+        ({"methods": "central"}, "methods has 'central', which only a simulation has"),
+        ({"calibrate": "group"}, "calibrate 'group' and group, the column that names it"),
     ],
 )
 def test_what_is_wrong_is_the_sentence_of_the_schema(given: dict, sentence: str) -> None:

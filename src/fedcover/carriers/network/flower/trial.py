@@ -13,6 +13,7 @@ from fedcover.carriers.network.coordinate import FAILURE, job_folder
 from fedcover.carriers.network.flower.local import LocalFederation
 from fedcover.carriers.network.flower.settings import job_from
 from fedcover.carriers.network.journal import FILE
+from fedcover.carriers.network.messages import Place
 from fedcover.config import Config
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs import load
@@ -112,6 +113,7 @@ def _phase(ledger: Path) -> str:
         file.seek(max(ledger.stat().st_size - 4096, 0))
         lines = file.read().decode(errors="replace").splitlines()
     try:
-        return str(json.loads(lines[-1])["phase"])
+        row = json.loads(lines[-1])
+        return Place(*(row[key] for key in Place._fields)).phase
     except (ValueError, IndexError, KeyError):
         return ""

@@ -73,7 +73,8 @@ def reply_of(message: FlowerMessage, most: int) -> tuple[str, Reply]:
     try:
         head = message.content.config_records[HEAD]
         size = _size(message.content)
-        problem, contents = str(head["problem"]), ()
+        problem = str(head["problem"])
+        contents: tuple[Message, ...] = ()
         if size > most:
             problem = f"it has {size} bytes, and at most {most} can be right"
         else:
