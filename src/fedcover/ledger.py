@@ -102,7 +102,12 @@ def totals(entries: Sequence[Entry]) -> dict[str, dict[str, int]]:
     return found
 
 
-KINDS = {"shared": "weights", "tuned": "losses, tuned", "local": "losses, local"}
+KINDS = {
+    "shared": "weights",
+    "tuned": "losses, tuned",
+    "local": "losses, local",
+    "mend": "generators",
+}
 
 
 def kind_of(part: str) -> str:

@@ -12,6 +12,8 @@ from fedcover.training.plan import Plan, Prior
 
 LINKER = "gen/links"
 """The part of Gen's link predictor."""
+MEND = "fedsage+/mend"
+"""The part of FedSage+'s generators."""
 
 
 def cell_part(recipe: Recipe, prototypes: int, share: float) -> str:

@@ -27,7 +27,7 @@ from fedcover.graphs.scaling import scaling_of
 from fedcover.models import mixture
 from fedcover.party.calibration import words
 from fedcover.party.party import GROUPS, SCALING
-from fedcover.plans import plan_of
+from fedcover.plans import MEND, plan_of
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Session:
         if recipe.method.graph == "gen":
             yield from self._generate(recipe, outcome)
         if recipe.method.graph == "mended":
-            outcome.parts.append("fedsage+/mend")
+            outcome.parts.append(MEND)
             if not self._mended:
                 yield from mend(self.config.neighgen, self._features, self.census)
                 self._mended = True

@@ -24,6 +24,7 @@ from fedcover.party.augment import augment
 from fedcover.party.data import PartyData
 from fedcover.party.local_training import LocalTraining
 from fedcover.party.statistics import columns, groups, statistics
+from fedcover.party.together import SUMS, TOGETHER
 from fedcover.plans import LINKER, plan_of
 from fedcover.training.plan import PartyGraph, Plan
 from fedcover.training.program import Program
@@ -80,8 +81,10 @@ class Party:
         """The reply to one question."""
         if verb in TRAINING:
             return TRAINING[verb](self, part, round_, query)
-        if verb == "prototypes":
-            return generated.prototypes([self])[0]
+        if verb in TOGETHER:
+            return TOGETHER[verb]([self], round_, [query], lambda *_: None)[0]
+        if verb in SUMS:
+            return SUMS[verb]([self], round_, query)
         if verb not in ANSWERS:
             raise UsageError(f"{verb!r} is nothing that a party can do.")
         return ANSWERS[verb](self, part, query)
@@ -172,4 +175,4 @@ ANSWERS: dict[str, Callable[[Party, str, Message], Message]] = {
     "quantile": calibration.quantile,
     "sets": calibration.sets,
 }
-"""What a party can be asked besides training and prototypes."""
+"""What a party can be asked besides training and :mod:`fedcover.party.together`."""

@@ -1,26 +1,38 @@
-"""Answers that many parties of one process work out as one program; each gets what it would alone.
+"""Answers that parties of one process work out as one program; each gets what it would alone.
 
-``TOGETHER`` has the answers of all parties; ``SUMS`` those whose sum is quicker to find than its
-terms.
+``TOGETHER`` has an answer for each party, ``SUMS`` the sum of one repetition's answers, where that
+is quicker to find than its terms. A party alone is the case of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedcover.conformal.protocol import Message
 from fedcover.party import generated
-from fedcover.party.party import Party
+from fedcover.party.neighgen import answers as neighgen
+
+if TYPE_CHECKING:
+    from fedcover.party.party import Party
 
 Progress = Callable[[str, int, int], None]
+"""Called as ``progress(stage, done, total)``."""
 
 
 def _prototypes(
-    parties: Sequence[Party], _request: Any, _queries: Sequence[Message], report: Progress
+    parties: Sequence[Party], _round: int, _queries: Sequence[Message], report: Progress
 ) -> list[Message]:
     return generated.prototypes(parties, lambda done: report("VAEs gen", done, len(parties)))
 
 
-TOGETHER: dict[str, Callable[..., list[Message]]] = {"prototypes": _prototypes}
-SUMS: dict[str, Callable[..., Any]] = {}
+TOGETHER: dict[
+    str, Callable[[Sequence[Party], int, Sequence[Message], Progress], list[Message]]
+] = {
+    "prototypes": _prototypes,
+    "generators": neighgen.generators,
+    "mend": neighgen.mend,
+}
+SUMS: dict[str, Callable[[Sequence[Party], int, Message], Message]] = {
+    "gradients": neighgen.gradients
+}

@@ -6,8 +6,9 @@ round of training waits until all conversations that train the same model have a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,9 @@ from fedcover.carriers.messages import ALONE, TRAIN, query_of, told_by
 from fedcover.conformal.protocol import Message
 from fedcover.ledger import Ledger
 from fedcover.party.party import Party
-from fedcover.party.together import SUMS, TOGETHER
+from fedcover.party.together import SUMS, TOGETHER, Progress
 from fedcover.training.plan import Federation
 from fedcover.training.program import Program, mean_loss
-
-Progress = Callable[[str, int, int], None]
-"""Called as ``progress(stage, done, total)``."""
 
 
 @dataclass
@@ -47,7 +45,7 @@ class Repetition:
     ledger: Ledger = field(default_factory=Ledger)
     seconds: dict[str, float] = field(default_factory=dict)  # of training, by part
 
-    @property
+    @cached_property
     def census(self) -> Census:
         """How many nodes each party has."""
         return Census({party.number: party.data.counts for party in self.parties})
@@ -108,6 +106,10 @@ class Lockstep:
                 return None
         asked = [p for p in one.parties if request.to is None or p.number in request.to]
         queries = {p.number: query_of(request, p.number, one.census) for p in asked}
+        if request.verb in SUMS:  # found without its terms, each of which looks like it
+            total = SUMS[request.verb](asked, request.round, request.query)
+            self._record(one, request, queries, dict.fromkeys(queries, total))
+            return total
         replies = {
             p.number: p.answer(request.part, request.verb, request.round, queries[p.number])
             for p in asked
@@ -152,28 +154,17 @@ class Lockstep:
     def _ask_all(self, batch: Mapping[int, Ask]) -> dict[int, Any]:
         """Questions that all parties of all repetitions work on as one program."""
         request = next(iter(batch.values()))
-        by_number = {n: self._repetitions[n] for n in batch}
-        if request.verb in SUMS:
-            answers = SUMS[request.verb](
-                [one.parties for one in by_number.values()], list(batch.values())
-            )
-            for (number, one), (total, replies) in zip(by_number.items(), answers, strict=True):
-                queries = {k: query_of(batch[number], k, one.census) for k in replies}
-                self._record(one, batch[number], queries, replies)
-            return {n: total for n, (total, _) in zip(by_number, answers, strict=True)}
-        parties = [party for one in by_number.values() for party in one.parties]
-        sent = [
-            query_of(batch[n], party.number, one.census)
-            for n, one in by_number.items()
-            for party in one.parties
-        ]
-        answered = iter(TOGETHER[request.verb](parties, request, sent, self._report))
-        found = {}
-        for number, one in by_number.items():
-            own = {party.number: next(answered) for party in one.parties}
-            asked = {k: query_of(batch[number], k, one.census) for k in own}
-            self._record(one, batch[number], asked, own)
-            found[number] = own
+        everybody = [party for number in batch for party in self._repetitions[number].parties]
+        queries: dict[int, dict[int, Message]] = {}
+        for number, asked in batch.items():
+            one = self._repetitions[number]
+            numbers = [party.number for party in one.parties]
+            queries[number] = {k: query_of(asked, k, one.census) for k in numbers}
+        flat = [query for own in queries.values() for query in own.values()]
+        answers = iter(TOGETHER[request.verb](everybody, request.round, flat, self._report))
+        found = {n: {k: next(answers) for k in own} for n, own in queries.items()}
+        for number, replies in found.items():
+            self._record(self._repetitions[number], batch[number], queries[number], replies)
         return found
 
     def _train(self, batch: Mapping[int, Train]) -> dict[int, Any]:
@@ -278,7 +269,7 @@ class Lockstep:
 def _shared(request: Any) -> bool:
     """Whether repetitions may do it together."""
     if isinstance(request, Ask):
-        return request.verb in TOGETHER or request.verb in SUMS
+        return request.verb in TOGETHER
     return isinstance(request, Train | Finish | Parallel)
 
 

@@ -1,12 +1,14 @@
-r"""Greedy matching of generated neighbours with the hidden ones (FedSage+, the loss of fGen).
+r"""Neighbours that a party hides from itself, so that it knows which ones it lost (FedSage+, 4.1).
 
-A generated vector of node v is compared with the nearest of v's hidden neighbours:
-:math:`\min_{u \in N(v) \cap V^{hidden}} \|\tilde x_v^p - x_u\|^2`.
+The neighbours that the cut took are unknown. Those that a party hides itself are not: from what is
+left, a generator learns to restore them. A generated vector of node v is compared with the nearest
+of v's hidden neighbours: :math:`\min_{u \in N(v) \cap V^{hidden}} \|\tilde x_v^p - x_u\|^2`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,29 +17,68 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.models.vaes import dense
-from fedcover.neighbors.impair import Impaired
 from fedcover.training.layout import Layout
+from fedcover.training.plan import PartyGraph
+
+
+@dataclass(frozen=True)
+class Impaired:
+    """A party's graph without the hidden nodes' edges.
+
+    ``graph`` keeps all node numbers; its training nodes are the visible ones, and nothing is
+    ever computed at or from the others. ``missing`` (nodes, hidden) has a 1 where a visible node
+    lost a hidden neighbour.
+    """
+
+    graph: PartyGraph
+    hidden: NDArray[np.int64]
+    missing: sp.csr_array
+
+    @property
+    def visible(self) -> NDArray[np.int64]:
+        """The nodes that are left, ascending."""
+        return self.graph.train
+
+
+def impair(graph: PartyGraph, share: float, rng: np.random.Generator) -> Impaired:
+    """Hide about ``share`` of the nodes: at least one of two or more, and never all."""
+    nodes = graph.nodes
+    count = min(max(round(share * nodes), 1), nodes - 1)
+    is_hidden = np.zeros(nodes, dtype=bool)
+    is_hidden[rng.permutation(nodes)[:count]] = True
+    hidden = np.flatnonzero(is_hidden)
+    source, target = graph.edge_index
+    lost = is_hidden[source] & ~is_hidden[target]
+    place = np.searchsorted(hidden, source[lost])
+    ones = np.ones(int(lost.sum()), dtype=np.float32)
+    kept = graph.edge_index[:, ~is_hidden[source] & ~is_hidden[target]]
+    visible = np.flatnonzero(~is_hidden)
+    return Impaired(
+        replace(graph, edge_index=kept, train=visible, valid=visible[:0]),
+        hidden,
+        sp.csr_array((ones, (target[lost], place)), shape=(nodes, len(hidden))),
+    )
 
 
 class Matching:
-    """The hidden neighbours of all stacked clients; nodes have their numbers in the stack."""
+    """The hidden neighbours of all stacked parties; nodes have their numbers in the stack."""
 
     def __init__(self, impaired: Sequence[Impaired], most: int) -> None:
         counts = np.array([len(part.hidden) for part in impaired])
-        client = np.repeat(np.arange(len(counts)), counts)
+        party = np.repeat(np.arange(len(counts)), counts)
         self._layout = Layout(counts)
-        places = self._layout.places(client)
-        features = impaired[0].client.x.shape[1]
+        places = self._layout.places(party)
+        features = impaired[0].graph.x.shape[1]
         self._x = torch.zeros(self._layout.rows, features)
         for part, rows in zip(impaired, np.split(places, np.cumsum(counts)[:-1]), strict=True):
-            self._x[torch.from_numpy(rows)] = torch.from_numpy(dense(part.client.x[part.hidden]))
+            self._x[torch.from_numpy(rows)] = torch.from_numpy(dense(part.graph.x[part.hidden]))
         self._half_norm = (0.5 * self._x.square().sum(dim=1)).numpy()
 
         missing = sp.block_diag([part.missing for part in impaired], format="csr")
         self._starts = missing.indptr.astype(np.int64)
         self._hidden = places[missing.indices]
         self.degree = np.diff(self._starts)
-        first = np.cumsum([0, *(part.client.nodes for part in impaired)])
+        first = np.cumsum([0, *(part.graph.nodes for part in impaired)])
         self._pairs = []
         for part, start in zip(impaired, first[:-1], strict=True):
             nodes = part.visible + start
@@ -46,9 +87,9 @@ class Matching:
         self.has_pairs = np.array([len(pairs) > 0 for pairs in self._pairs])
 
     def draw(self, rngs: Sequence[np.random.Generator], rows: int) -> NDArray[np.int64]:
-        """For each client ``rows`` nodes, drawn as often as they have vectors in the loss.
+        """For each party ``rows`` nodes, drawn as often as they have vectors in the loss.
 
-        A node with n hidden neighbours has min(n, most). A client whose nodes have none gets one
+        A node with n hidden neighbours has min(n, most). A party whose nodes have none gets one
         of them all the same, and ``has_pairs`` is false there.
         """
         drawn = [
@@ -58,7 +99,7 @@ class Matching:
         return np.stack(drawn)
 
     def nearest(self, generated: Tensor, nodes: NDArray[np.int64]) -> Tensor:
-        """For each row of ``generated`` (clients, rows, features), made for the node of the same
+        """For each row of ``generated`` (parties, rows, features), made for the node of the same
         place in ``nodes``, the features of that node's nearest hidden neighbour."""
         rows = generated.shape[1]
         products = generated.new_empty(self._layout.rows, rows)

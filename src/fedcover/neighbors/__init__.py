@@ -1,1 +1,0 @@
-"""Restore the neighbours that the cut between clients hides."""

@@ -1,0 +1,1 @@
+"""NeighGen, FedSage+'s generator of missing neighbours (Zhang et al., NeurIPS 2021)."""

@@ -1,0 +1,270 @@
+"""The NeighGens of some parties, trained as one program (FedSage+, section 4).
+
+A simulation stacks many parties; a site's program has one. The encoder is a stack of GraphSAGEs
+with the engine's own gradients; autograd serves what is above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcover import fixed_point
+from fedcover.config import NeighGenSettings
+from fedcover.conformal.protocol import Message
+from fedcover.errors import DataError
+from fedcover.models import initial_weights
+from fedcover.models.vaes import Key
+from fedcover.party.augment import augment, mean_entries, trimmed
+from fedcover.party.neighgen.exchange import BITS, group_means, grouped
+from fedcover.party.neighgen.hidden import Matching, impair
+from fedcover.party.neighgen.model import (
+    Degrees,
+    Generator,
+    degree_loss,
+    initial_degrees,
+    initial_generator,
+)
+from fedcover.training.averaging import Averaging
+from fedcover.training.layout import Index
+from fedcover.training.plan import Features, Federation, PartyGraph, Plan
+from fedcover.training.receptive_field import Field, GradientField
+from fedcover.training.stack import Stack
+
+BLOCK = 2_000_000  # generated values at once
+
+
+class NeighGens:
+    """Encoder, dGen and fGen of every party.
+
+    Within, parties stand in the order of the stack; what goes in and out has the order of ``keys``.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self, graphs: Sequence[PartyGraph], keys: Sequence[Key], settings: NeighGenSettings
+    ) -> None:
+        self._settings, self._graphs, self._given = settings, graphs, keys
+        impaired = [
+            impair(graph, settings.hidden_share, np.random.default_rng([*key, 0x41DE]))
+            for graph, key in zip(graphs, keys, strict=True)
+        ]
+        self._visible = [part.visible for part in impaired]
+        self._plan = Plan(
+            "sage", settings.latent, hidden=settings.hidden, dropout=0.0, lr=settings.lr
+        )
+        stack = Stack(_federations([part.graph for part in impaired], keys), self._plan)
+        self._order = stack.federation_of.tolist()
+        self._keys = [keys[p] for p in self._order]
+        nodes = stack.nodes("train")
+        self._field = GradientField(stack, nodes)
+        self._row_of_node = np.full(len(stack.y), -1)
+        self._row_of_node[nodes] = np.arange(len(nodes))
+        self._matching = Matching([impaired[p] for p in self._order], settings.most)
+        self._party = torch.from_numpy(stack.client_of_node[nodes])
+        self._degree = torch.from_numpy(self._matching.degree[nodes]).float()
+        self._share = 1 / torch.bincount(self._party)[self._party]
+        self._has_pairs = torch.from_numpy(self._matching.has_pairs).float()
+
+        averaging = Averaging(stack, bits=0)
+        size = (stack.features, settings.hidden, settings.latent)
+        start = {
+            seed: initial_weights("sage", *size, np.random.default_rng([seed, 0x5A6E]))
+            for seed, _ in keys
+        }
+        self._encoder = averaging.broadcast(averaging.shared([start[seed] for seed, _ in keys]))
+        means = torch.zeros(len(keys)).index_add_(0, self._party, self._degree * self._share)
+        self._degrees = initial_degrees(self._keys, settings.latent, means)
+        self._generator = initial_generator(self._keys, settings, stack.features)
+        self._tensors = [*self._encoder.tensors(), *self._degrees, *self._generator]
+        self._adam = torch.optim.Adam(self._tensors, lr=settings.lr, fused=True)
+        self._groups: list[Index] = []  # of visible nodes, from the first exchange on
+        self._epochs = 0
+
+    @torch.no_grad()
+    def train(self, epochs: int, received: Sequence[Message]) -> None:
+        """Go on until so many epochs are done; ``received`` has what the others found, by party.
+
+        The gradient that came from the others is the same in each step.
+        """
+        if self._epochs >= epochs:
+            return
+        cross = self._cross(received)
+        while self._epochs < epochs:
+            gradients = self._gradients()
+            if cross is not None:
+                for gradient, more in zip(gradients[-len(cross) :], cross, strict=True):
+                    gradient += more
+            for tensor, gradient in zip(self._tensors, gradients, strict=True):
+                tensor.grad = gradient
+            self._adam.step()
+            self._epochs += 1
+
+    @torch.no_grad()
+    def sent(self) -> list[Message]:
+        """By party: its generator and its latent means; nothing of one with too few nodes."""
+        z = self._field.outputs(self._field.forward(self._encoder, 0))
+        self._check(z.sum(dim=1), self._party.numpy())
+        by_place = np.split(z.numpy(), np.cumsum(np.bincount(self._party))[:-1])
+        if not self._groups:
+            self._groups = [
+                grouped(
+                    own,
+                    self._settings.groups,
+                    self._settings.min_group,
+                    np.random.default_rng([*key, 0x26B0]),
+                )
+                for own, key in zip(by_place, self._keys, strict=True)
+            ]
+        found: dict[int, Message] = {}
+        for k, own in enumerate(by_place):
+            means = group_means(own, self._groups[k])
+            weights = self._generator.of(k).arrays(count=min(len(means), 1))
+            found[self._order[k]] = {**weights, "means": means}
+        return [found[p] for p in range(len(found))]
+
+    @torch.no_grad()
+    def mended(self) -> list[PartyGraph]:
+        """The parties' graphs with generated neighbours: the encoder now reads the whole graphs.
+
+        Their stack has the order and the weight rows of the trained one, since these follow from
+        the training nodes and from the features.
+        """
+        whole = [
+            replace(graph, train=visible)
+            for graph, visible in zip(self._graphs, self._visible, strict=True)
+        ]
+        stack = Stack(_federations(whole, self._given), self._plan)
+        z = Field(stack, np.arange(len(stack.y))).logits(self._encoder)
+        missing = self._degrees.predict(z, torch.from_numpy(stack.client_of_node))
+        self._check(missing, stack.client_of_node)
+        missing = missing.round().clamp(max=self._settings.most).long()
+        found: dict[int, PartyGraph] = {}
+        for k, (start, stop) in enumerate(zip(stack.starts[:-1], stack.starts[1:], strict=True)):
+            found[self._order[k]] = _mended(
+                self._graphs[self._order[k]],
+                z[start:stop],
+                torch.repeat_interleave(missing[start:stop]),
+                self._generator.of(k),
+                np.random.default_rng([*self._keys[k], 0x3E2D]),
+            )
+        return [found[p] for p in range(len(found))]
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that training has changed; everything else follows from the graphs and the keys."""
+        adam = self._adam.state_dict()["state"]
+        return {
+            "epochs": np.array(self._epochs),
+            **{f"tensor.{i}": tensor.numpy().copy() for i, tensor in enumerate(self._tensors)},
+            **{
+                f"adam.{i}.{k}": v.numpy().copy() for i, own in adam.items() for k, v in own.items()
+            },
+            **{f"group.{i}": group for i, group in enumerate(self._groups)},
+        }
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on where :meth:`state` was taken."""
+        self._epochs = int(state["epochs"])
+        adam: dict[int, dict[str, Tensor]] = {}
+        for i, tensor in enumerate(self._tensors):
+            tensor.copy_(torch.from_numpy(np.array(state[f"tensor.{i}"])))
+            own = {k.split(".")[2]: v for k, v in state.items() if k.startswith(f"adam.{i}.")}
+            if own:
+                adam[i] = {name: torch.from_numpy(np.array(value)) for name, value in own.items()}
+        self._adam.load_state_dict({**self._adam.state_dict(), "state": adam})
+        count = sum(name.startswith("group.") for name in state)
+        self._groups = [state[f"group.{i}"] for i in range(count)]
+
+    def _cross(self, received: Sequence[Message]) -> Generator | None:
+        """The others' gradients, weighed: a mean over vectors and other parties."""
+        if not any(Generator._fields[0] in message for message in received):
+            return None
+        cross = Generator(*map(torch.zeros_like, self._generator))
+        for k, p in enumerate(self._order):
+            if Generator._fields[0] not in received[p]:
+                continue
+            pairs = (self._groups[k].max() + 1) * self._settings.most
+            weight = self._settings.cross_weight / max(pairs * int(received[p]["others"]), 1)
+            for name, tensor in cross._asdict().items():
+                own = fixed_point.decode(received[p][name], BITS) * weight
+                tensor[k] = torch.from_numpy(own)
+        return cross
+
+    def _check(self, values: Tensor, place: Index) -> None:
+        """Refuse what is not a number, naming the party; NaNs and infinities do not go away."""
+        wrong = np.flatnonzero(~np.isfinite(values.numpy()))
+        if len(wrong):
+            seed, number = self._keys[place[wrong[0]]]
+            raise DataError(
+                f"The neighbour generator of party {number} diverged (seed {seed}); "
+                "scale the features or lower its learning rate."
+            )
+
+    def _gradients(self) -> list[Tensor]:
+        """Of all parties' own losses, in the order of the tensors."""
+        settings, parties = self._settings, len(self._keys)
+        done = self._field.forward(self._encoder, 0)
+        z = self._field.outputs(done).requires_grad_()
+        rngs = [np.random.default_rng([*key, self._epochs, 0xBA7C]) for key in self._keys]
+        nodes = self._matching.draw(rngs, settings.batch)
+        rows = torch.from_numpy(self._row_of_node[nodes.ravel()])
+        shape = (settings.batch, settings.latent)
+        noise = np.stack([rng.standard_normal(shape, dtype=np.float32) for rng in rngs])
+        heads = [t.detach().requires_grad_() for t in (*self._degrees, *self._generator)]
+        degrees, generator = Degrees(*heads[:2]), Generator(*heads[2:])
+        with torch.enable_grad():
+            degree = degree_loss(degrees.predict(z, self._party), self._degree) * self._share
+            latent = z[rows].view(parties, *shape)
+            generated = generator.generate(latent + torch.from_numpy(noise))
+            degree_part = settings.degree_weight * degree.sum()
+        # The features' loss, a mean over the rows, has the gradient 2(x̃ − nearest) / rows.
+        error = generated.detach() - self._matching.nearest(generated.detach(), nodes)
+        error *= 2 * settings.feature_weight / settings.batch * self._has_pairs[:, None, None]
+        of_z, *of_heads = torch.autograd.grad(
+            [degree_part, generated], [z, *heads], [torch.ones(()), error]
+        )
+        return [*self._field.gradients_of(self._encoder, done, of_z), *of_heads]
+
+
+def _federations(graphs: Sequence[PartyGraph], keys: Sequence[Key]) -> list[Federation]:
+    """Every party as a federation of its own."""
+    return [
+        Federation([graph], seed, first=number)
+        for graph, (seed, number) in zip(graphs, keys, strict=True)
+    ]
+
+
+def _mended(
+    graph: PartyGraph, z: Tensor, node: Tensor, generator: Generator, rng: np.random.Generator
+) -> PartyGraph:
+    """The graph with a generated neighbour for each entry of ``node``."""
+    if not len(node):
+        return graph
+    low, high = _range(graph.x)
+    is_sparse, made = sp.issparse(graph.x), []
+    for rows in torch.tensor_split(node, -(-len(node) * graph.x.shape[1] // BLOCK)):
+        noise = rng.standard_normal((len(rows), z.shape[1]), dtype=np.float32)
+        inputs = z[rows] + torch.from_numpy(noise)
+        features = np.clip(generator.generate(inputs[None])[0].numpy(), low, high)
+        made.append(trimmed(features, mean_entries(graph.x)) if is_sparse else features)
+    stacked = sp.vstack(made, format="csr") if is_sparse else np.concatenate(made)
+    return augment(graph, stacked, np.stack([np.arange(len(node)), node.numpy()]))
+
+
+def _range(x: Features) -> tuple[Features, Features]:
+    """The least and the largest value: of each dense column, or of a sparse matrix as a whole.
+
+    Columns of a sparse matrix are alike (words, say), and one that is empty here may be what the
+    other parties' replies ask for.
+    """
+    if sp.issparse(x):
+        return x.min(), x.max()
+    return x.min(axis=0), x.max(axis=0)
