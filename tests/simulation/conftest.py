@@ -13,6 +13,8 @@ from fedcover.config import recipe_of
 from fedcover.graphs.assemble import assemble
 from fedcover.simulation.repetition import Federation, Repetition, federation, prepare
 from fedcover.simulation.run import Simulation
+from fedcover.training.plan import Plan
+from fedcover.training.program import Program
 
 ALPHAS = (0.01, 0.1, 0.3)
 SCORES = ("aps", "aps-det", "raps", "lac")
@@ -100,3 +102,18 @@ def given_outputs() -> Callable[..., tuple[Federation, Outcome]]:
         return own, Outcome(recipe, calibrated=found)
 
     return make
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Plan, bool]]:
+    """The plan of every program that is trained from now on, and whether it goes on from given
+    weights."""
+    asked: list[tuple[Plan, bool]] = []
+    begin = Program.__init__
+
+    def remember(self: Program, federations: object, plan: Plan, start: object = None, *more: int):
+        asked.append((plan, start is not None))
+        begin(self, federations, plan, start, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Program, "__init__", remember)
+    return asked

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from fedcover import Config, UsageError, run
-from fedcover.parties.job import Job
+from fedcover.config.names import CALIBRATIONS
 from fedcover.report.page import write_run_page
 from fedcover.tables import KEY
 

@@ -127,7 +127,9 @@ def test_the_temperature_shapes_the_scores(toy, logits, given_outputs, evaluate,
     fitted = outcome.calibrated.temperature
     assert fitted > 1.5  # logits six times too large want to be cooled
     cooled = evaluate(judge(toy), 6 * logits / np.float32(fitted))
-    assert own.evaluate(federation, outcome).results[0]["q_hat"] == pytest.approx(cooled.results[0]["q_hat"], abs=1e-6)
+    assert own.evaluate(federation, outcome).results[0]["q_hat"] == pytest.approx(
+        cooled.results[0]["q_hat"], abs=1e-6
+    )
 
 
 def test_the_primary_split_gives_q_hat_and_the_sets(toy, logits, evaluate):
@@ -178,7 +180,9 @@ def test_degrees_count_the_edges_that_a_client_sees(make_toy):
 
 
 @pytest.mark.parametrize("score", ["lac", "aps", "raps"])
-def test_without_empty_sets_the_top_label_joins_and_nothing_else_changes(toy, logits, score, evaluate):
+def test_without_empty_sets_the_top_label_joins_and_nothing_else_changes(
+    toy, logits, score, evaluate
+):
     kept = evaluate(judge(toy, scores=(score,), alphas=(0.6,)), logits)
     filled = evaluate(judge(toy, scores=(score,), alphas=(0.6,), empty_sets=False), logits)
     assert kept.results[0]["empty_rate"] > 0

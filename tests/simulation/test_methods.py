@@ -132,9 +132,7 @@ def dense(x):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_client_gets_its_own_nodes_and_roles_and_no_generated_node_has_any(
-    trained, name
-):
+def test_a_client_gets_its_own_nodes_and_roles_and_no_generated_node_has_any(trained, name):
     found = trained(name)
     repetition = found.repetition
     x = feature_matrix(repetition.graph)
