@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from fedcover import DataError, UsageError
+from fedcover.simulation.store import check_target, write_run
 from fedcover.tables import holds_run
 
 FILES = ["groups.csv", "ledger.parquet", "results.csv", "run.json", "sets.parquet"]

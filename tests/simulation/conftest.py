@@ -7,7 +7,14 @@ import pytest
 from torch_geometric.data import Data
 
 from fedcover import Config
+from fedcover.algorithm.session import Outcome
+from fedcover.carriers.stacked import Stacked
+from fedcover.config import recipe_of
 from fedcover.graphs.assemble import assemble
+from fedcover.simulation.repetition import Federation, Repetition, federation, prepare
+from fedcover.simulation.run import Simulation
+from fedcover.training.plan import Plan
+from fedcover.training.program import Program
 
 ALPHAS = (0.01, 0.1, 0.3)
 SCORES = ("aps", "aps-det", "raps", "lac")
@@ -65,3 +72,48 @@ def quick() -> Callable[..., Config]:
         return Config(**(settings | changes))  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def simulate() -> Callable[..., Simulation]:
+    """``simulate(graph, config)``: all seeds, ready to train methods on."""
+
+    def make(graph: Data, config: Config) -> Simulation:
+        repetitions = [prepare(graph, config, seed) for seed in config.seed_range]
+        return Simulation(repetitions, config, lambda *_: None)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def given_outputs() -> Callable[..., tuple[Federation, Outcome]]:
+    """``given_outputs(repetition, config, logits)``: calibrated parties whose model says this."""
+
+    def make(
+        repetition: Repetition, config: Config, logits: np.ndarray, method: str = "fed"
+    ) -> tuple[Federation, Outcome]:
+        own, recipe = federation(repetition, config), recipe_of(method)
+        carrier = Stacked([own.carried])
+        carrier.carry([own.session.prepare()])
+        for party in own.parties:
+            nodes = np.flatnonzero(repetition.partition.client == party.number)
+            party._logits[recipe.models["shared"]] = logits[nodes]
+        (found,) = carrier.carry([own.session.calibrate(method)])
+        return own, Outcome(recipe, calibrated=found)
+
+    return make
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Plan, bool]]:
+    """The plan of every program that is trained from now on, and whether it goes on from given
+    weights."""
+    asked: list[tuple[Plan, bool]] = []
+    begin = Program.__init__
+
+    def remember(self: Program, federations: object, plan: Plan, start: object = None, *more: int):
+        asked.append((plan, start is not None))
+        begin(self, federations, plan, start, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Program, "__init__", remember)
+    return asked

@@ -147,17 +147,17 @@ def test_the_ledger_has_the_talks_of_the_groups(finished, kind):
     ledger = own.ledger.filter(method="fed", kind="quantile")
     up, down = (ledger.filter(direction=way) for way in ("up", "down"))
     assert up["shape"].to_list() == [[256]] * len(up)
-    assert ledger["round"].max() == 3
+    assert (ledger["round"] + ledger["rounds"]).max() == 4
     cases, groups = 4 * 2 * 2, {"client": 3, "class": 3, "group": 4}[kind]  # scores, rules, levels
     thresholds = own.thresholds.filter(method="fed")
-    assert len(up) == 4 * (cases * 3 + thresholds["clients"].sum())
+    assert up["rounds"].sum() == 4 * (cases * 3 + thresholds["clients"].sum())
     # Down go, to each of three clients, which talks go on, and depth and prefix of each.
     asked = 4 * (cases * (1 + 2) + 2 * len(thresholds))
-    assert len(down) == 3 * asked
+    assert down["rounds"].sum() == 3 * asked
     assert thresholds["fell_back"].any() == (kind != "client")
-    told = own.ledger.filter(method="fed", kind="thresholds")
+    told = own.ledger.filter(method="fed", kind="sets", direction="down")
     each = 1 if kind == "client" else groups
-    assert told["shape"].to_list() == [[cases * each]] * 3
+    assert told.select("array", "shape").rows() == [("q_hat", [cases, each])] * 3
 
 
 @pytest.mark.parametrize("kind", CALIBRATIONS)

@@ -1,18 +1,19 @@
 """One repetition judged by loops over nodes and re-splits, from random logits."""
 
-from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
 import numpy as np
 import polars as pl
 import pytest
-from fedcover.run.methods import Repetition
 
 import fedcover
 from fedcover import Config, UsageError, conformal
-from fedcover.graphs import Role, partition, split
+from fedcover.graphs import Role
+from fedcover.ledger import kind_of
 from fedcover.report.summary import summarise
+from fedcover.simulation.evaluation import Judge
+from fedcover.simulation.repetition import prepare
 
 ALPHA = 0.2
 
@@ -26,9 +27,17 @@ def judge(graph, **changes):
         "temperature": "none",
     }
     config = Config(**(settings | changes))
-    cut = partition(graph, 3, "metis", seed=0)
-    roles = split(cut.client, np.random.default_rng(0))
-    return Judge(Repetition(graph, cut, roles, seed=0), config)
+    return Judge(prepare(graph, config, seed=0), config)
+
+
+@pytest.fixture
+def evaluate(given_outputs):
+    """``evaluate(judge, logits)``: what a judge says of a model with these outputs."""
+
+    def evaluate(own, logits):
+        return own.evaluate(*given_outputs(own.repetition, own.config, logits))
+
+    return evaluate
 
 
 @pytest.fixture
@@ -67,9 +76,9 @@ def by_hand(own, logits):
     return means
 
 
-def test_a_row_is_the_mean_over_resplits_counted_by_hand(toy, logits):
+def test_a_row_is_the_mean_over_resplits_counted_by_hand(toy, logits, evaluate):
     own = judge(toy)
-    outcome = own.evaluate(logits, Ledger())
+    outcome = evaluate(own, logits)
     expected = by_hand(own, logits)
     spread = expected.pop("coverage_sd")
     (row,) = outcome.results
@@ -80,13 +89,13 @@ def test_a_row_is_the_mean_over_resplits_counted_by_hand(toy, logits):
     )
 
 
-def test_only_calibration_and_test_nodes_are_judged(toy, logits):
+def test_only_calibration_and_test_nodes_are_judged(toy, logits, evaluate):
     own = judge(toy)
     roles = own.repetition.roles
     assert {Role.TRAIN, Role.VALID} <= set(roles)
     judged = [i for i, role in enumerate(roles) if role in (Role.CALIB, Role.TEST)]
     assert own.pool.tolist() == judged
-    total = next(g for g in own.evaluate(logits, Ledger()).groups if g["kind"] == "all")
+    total = next(g for g in evaluate(own, logits).groups if g["kind"] == "all")
     assert total["n_test"] == (roles == Role.TEST).sum()
 
 
@@ -99,28 +108,33 @@ def test_every_resplit_keeps_each_clients_number_of_calibration_nodes(toy):
     assert len({mask.tobytes() for mask in own.is_calibration}) == 6
 
 
-def test_a_seed_draws_its_own_u_and_resplits(toy):
-    first = judge(toy)
-    repetition = first.repetition
-    again, other = (Judge(replace(repetition, seed=seed), first.config) for seed in (0, 1))
-    assert np.array_equal(again.u, first.u)
+def test_a_seed_draws_its_own_u_and_resplits(make_toy):
+    client, roles = np.arange(120) % 3, np.arange(120) // 3 % 4
+    graph = make_toy(client=client, client_names=["p", "q", "r"], split=roles)
+    config = Config(clients=3, partition="given", resplits=6)
+    first, again, other = (Judge(prepare(graph, config, seed), config) for seed in (0, 0, 1))
+    assert np.array_equal(first.pool, other.pool)
+    assert np.array_equal(again.repetition.u, first.repetition.u)
     assert np.array_equal(again.is_calibration, first.is_calibration)
-    assert not np.array_equal(other.u, first.u)
+    assert not np.isclose(other.repetition.u, first.repetition.u).any()
     assert not np.array_equal(other.is_calibration, first.is_calibration)
 
 
 @pytest.mark.parametrize("temperature", ["pooled", "averaged"])
-def test_the_temperature_shapes_the_scores(toy, logits, temperature):
+def test_the_temperature_shapes_the_scores(toy, logits, given_outputs, evaluate, temperature):
     own = judge(toy, temperature=temperature)
-    outcome = own.evaluate(3 * logits, Ledger())
-    assert outcome.temperature > 1.5  # logits three times too large want to be cooled
-    cooled = judge(toy).evaluate(3 * logits / np.float32(outcome.temperature), Ledger())
-    assert outcome.results[0]["q_hat"] == pytest.approx(cooled.results[0]["q_hat"], abs=1e-6)
+    federation, outcome = given_outputs(own.repetition, own.config, 6 * logits)
+    fitted = outcome.calibrated.temperature
+    assert fitted > 1.5  # logits six times too large want to be cooled
+    cooled = evaluate(judge(toy), 6 * logits / np.float32(fitted))
+    assert own.evaluate(federation, outcome).results[0]["q_hat"] == pytest.approx(
+        cooled.results[0]["q_hat"], abs=1e-6
+    )
 
 
-def test_the_primary_split_gives_q_hat_and_the_sets(toy, logits):
+def test_the_primary_split_gives_q_hat_and_the_sets(toy, logits, evaluate):
     own = judge(toy)
-    outcome = own.evaluate(logits, Ledger())
+    outcome = evaluate(own, logits)
     scores = (1 - conformal.softmax(logits)).astype(np.float32)
     calib = np.flatnonzero(own.repetition.roles == Role.CALIB)
     rank = ceil((1 - Fraction(str(ALPHA))) * (len(calib) + 3))
@@ -136,8 +150,8 @@ def test_the_primary_split_gives_q_hat_and_the_sets(toy, logits):
         assert row["client"] == str(own.repetition.partition.client[node])
 
 
-def test_groups_partition_the_test_nodes(toy, logits):
-    outcome = judge(toy).evaluate(logits, Ledger())
+def test_groups_partition_the_test_nodes(toy, logits, evaluate):
+    outcome = evaluate(judge(toy), logits)
     groups = pl.DataFrame(outcome.groups)
     total = groups.filter(kind="all").row(0, named=True)
     for kind in ("client", "class", "degree", "position", "size"):
@@ -156,19 +170,21 @@ def test_degrees_count_the_edges_that_a_client_sees(make_toy):
     graph.client = (graph.y * 0).clone()
     graph.client[3:] = 1
     graph.client_names = ["p", "q"]
-    cut = partition(graph, method="given")
-    roles = np.full(12, Role.CALIB, dtype=np.int8)
-    roles[6:] = Role.TEST
-    own = Judge(Repetition(graph, cut, roles, 0), Config(clients=2, resplits=1))
+    config = Config(clients=2, partition="given", resplits=1)
+    own = Judge(prepare(graph, config, 0), config)
+    own.repetition.roles[:] = np.repeat([Role.CALIB, Role.TEST], 6)
+    own = Judge(own.repetition, config)
     # 0: 1, 2 (3 is cut off); 1: 0 (4, 5 are cut off); 2: 0; 3: 9 (0 is cut off); 9: 3.
     assert [own.groups["degree"][i] for i in (0, 1, 2, 3, 4, 9)] == [2, 1, 1, 1, 0, 1]
     assert np.flatnonzero(own.groups["position"]).tolist() == [0, 1, 3, 4, 5]
 
 
 @pytest.mark.parametrize("score", ["lac", "aps", "raps"])
-def test_without_empty_sets_the_top_label_joins_and_nothing_else_changes(toy, logits, score):
-    kept = judge(toy, scores=(score,), alphas=(0.6,)).evaluate(logits, Ledger())
-    filled = judge(toy, scores=(score,), alphas=(0.6,), empty_sets=False).evaluate(logits, Ledger())
+def test_without_empty_sets_the_top_label_joins_and_nothing_else_changes(
+    toy, logits, score, evaluate
+):
+    kept = evaluate(judge(toy, scores=(score,), alphas=(0.6,)), logits)
+    filled = evaluate(judge(toy, scores=(score,), alphas=(0.6,), empty_sets=False), logits)
     assert kept.results[0]["empty_rate"] > 0
     assert filled.results[0]["empty_rate"] == 0
     assert filled.results[0]["q_hat"] == kept.results[0]["q_hat"]
@@ -182,9 +198,9 @@ def test_without_empty_sets_the_top_label_joins_and_nothing_else_changes(toy, lo
         assert after["covered"] == (after["label"] in after["set"])
 
 
-def test_sets_are_nested_in_alpha(toy, logits):
+def test_sets_are_nested_in_alpha(toy, logits, evaluate):
     scores = ("aps", "aps-det", "raps", "lac")
-    outcome = judge(toy, scores=scores, alphas=(0.1, 0.3)).evaluate(logits, Ledger())
+    outcome = evaluate(judge(toy, scores=scores, alphas=(0.1, 0.3)), logits)
     for wide, narrow in zip(outcome.sets[::2], outcome.sets[1::2], strict=True):
         assert all(
             set(small) <= set(large)
@@ -192,15 +208,17 @@ def test_sets_are_nested_in_alpha(toy, logits):
         )
 
 
-def test_the_ledger_hears_counts_and_temperatures_only(toy, logits):
-    ledger = Ledger()
-    judge(toy, scores=("raps",), temperature="pooled").evaluate(logits, ledger)
-    kinds = {"temperature", "fitted temperature", "raps constants", "quantile"}
-    assert {entry.kind for entry in ledger} == kinds
-    quantile = [e for e in ledger if e.kind == "quantile" and e.direction == "up"]
-    assert [(e.client, e.round, e.shape) for e in quantile] == [
-        (k, r, (256,)) for r in range(4) for k in range(3)
+def test_the_ledger_hears_counts_and_temperatures_only(toy, logits, given_outputs):
+    own = judge(toy, scores=("raps",), temperature="pooled")
+    federation, _ = given_outputs(own.repetition, own.config, logits)
+    ledger = federation.carried.ledger
+    assert {kind_of(entry.part) for entry in ledger} == {"temperature", "raps", "quantile", "sets"}
+    quantile = [e for e in ledger if e.verb == "quantile" and e.direction == "up"]
+    assert [(e.party, e.round, e.rounds, e.shape) for e in quantile] == [
+        (k, 0, 4, (256,)) for k in range(3)
     ]
+    counted = [e for e in ledger if e.verb == "sets" and e.direction == "up"]
+    assert {(e.array, e.shape) for e in counted} == {("tally", (1, 5)), ("correct", (1,))}
 
 
 # The rule mixture
@@ -251,12 +269,13 @@ def test_mixture_covers_test_nodes_that_a_split_column_skews(make_toy):
     assert "--quantiles mixture" in note
 
 
-def test_mixture_alone_has_nothing_to_warn_of_and_hears_the_numbers_of_test_nodes(make_toy):
-    finished = run_skewed(skewed(make_toy), quantiles=("mixture",), seeds=1, rounds=2)
+def test_mixture_alone_has_nothing_to_warn_of_and_sends_what_exact_sends(make_toy):
+    """The numbers of test nodes are known from the beginning."""
+    graph = skewed(make_toy)
+    finished = run_skewed(graph, quantiles=("mixture",), seeds=1, rounds=2)
     assert finished.info["notes"] == []
-    told = finished.ledger.filter(kind="test nodes", direction="up")
-    assert told.select("client", "bytes").rows() == [("easy", 8), ("hard", 8)]
-    assert told["shape"].to_list() == [[1], [1]]
+    exact = run_skewed(graph, quantiles=("exact",), seeds=1, rounds=2)
+    assert finished.ledger.drop("part").equals(exact.ledger.drop("part"))
 
 
 def test_a_mixture_that_test_nodes_do_not_have_is_promised_and_said(make_toy):
@@ -266,7 +285,6 @@ def test_a_mixture_that_test_nodes_do_not_have_is_promised_and_said(make_toy):
     apart = 0.25 - 20 / 170
     assert f"(total variation {apart:.2f})" in note
     assert "the guarantee is for the clients' shares in --mixture" in note
-    assert finished.ledger.filter(kind="test nodes").is_empty()
     as_they_are = run_skewed(graph, quantiles=("mixture",), mixture=(20, 150), seeds=1, rounds=2)
     assert as_they_are.info["notes"] == []
     by_count = run_skewed(graph, quantiles=("mixture",), seeds=1, rounds=2)
@@ -295,11 +313,11 @@ def test_a_mixture_of_the_wrong_length_is_refused_before_training(make_toy):
     )
 
 
-def test_the_primary_split_and_its_resplits_have_the_same_mixture(toy, logits):
+def test_the_primary_split_and_its_resplits_have_the_same_mixture(toy, logits, evaluate):
     """The conversation's q̂ is that of re-splits whose first is the primary one."""
     own = judge(toy, quantiles=("mixture", "pooled"))
     own.is_calibration[0] = own.repetition.roles[own.pool] == Role.CALIB
-    outcome = own.evaluate(logits, Ledger())
+    outcome = evaluate(own, logits)
     true = (1 - conformal.softmax(logits)).astype(np.float32)[np.arange(120), own.y]
     for rule, row in zip(("mixture", "pooled"), outcome.results, strict=True):
         test = np.bincount(own.client[~own.is_calibration[0]], minlength=3)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
-from fedcover.federation import InProcess
 
 from fedcover import run
+from fedcover.carriers.stacked.lockstep import Lockstep
 from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings
 from fedcover.graphs import Role
 from fedcover.simulation.evaluation import Judge
@@ -28,19 +28,23 @@ MIXTURES = ("fed+prox+prior+mix", "gen+prior+mix")
 
 
 @dataclass
-class Witness(InProcess):
-    """Trains as usual, and remembers the models it gave and the scores that sets are made of."""
+class Witness:
+    """Remembers the models that were trained and the scores that sets are made of."""
 
     models: list = field(default_factory=list)
     scores: list = field(default_factory=list)
 
-    def train(self, federations, plan, *, start=None, on_round=None):
-        trained = super().train(federations, plan, start=start, on_round=on_round)
+    def trained(self, program):
+        """Every federation's model, or those of its clients, and what they say about all nodes."""
+        federations = range(program.stack.federations)
+        own, shared = program.own_weights(), None
+        if program.plan.average:
+            shared = [program.shared(f).weights for f in federations]
+            own = [[weights] for weights in shared]
+        logits = program.logits(shared)
         self.models += [
-            [t.numpy() for w in model.weights for t in w.tensors()] + model.logits
-            for model in trained
+            [t.numpy() for w in own[f] for t in w.tensors()] + logits[f] for f in federations
         ]
-        return trained
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +57,24 @@ def watch(make_toy, quick):
     """Run a graph with this split and these labels; returns the witness and what was chosen."""
 
     def watch(roles, y=None):
-        witness, judge = Witness(), Judge._judge
+        witness, judge, finish = Witness(), Judge._judge, Lockstep._finish
 
         def remember(self, name, scores, *others):
             witness.scores.append(scores.copy())
             return judge(self, name, scores, *others)
+
+        def finished(self, batch):
+            program = self._trainings[next(iter(batch.values())).part].program
+            answer = finish(self, batch)
+            witness.trained(program)
+            return answer
 
         graph = make_toy(split=roles)
         if y is not None:
             graph.y = torch.from_numpy(y)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Judge, "_judge", remember)
+            patch.setattr(Lockstep, "_finish", finished)
             config = quick(
                 quantiles=("exact",),
                 methods=METHODS,
@@ -83,8 +94,7 @@ def watch(make_toy, quick):
                 # Few nodes of the federation beside a client's own, so that both choose.
                 personal=PersonalSettings(tune_rounds=3, local_rounds=5, shrinkage=5.0),
             )
-            finished = run(graph, config, engine=witness)
-        return witness, finished
+            return witness, run(graph, config)
 
     return watch
 

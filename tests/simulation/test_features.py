@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import scipy.sparse as sp
 import torch
 from sklearn.preprocessing import StandardScaler
 
@@ -20,7 +21,9 @@ from fedcover.graphs.check import check_graph
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.sites import read_sites, write_sites
 from fedcover.report.folder import read_folder as read_run
-from fedcover.simulation.run import prepare, run, settled
+from fedcover.simulation.evaluation import Judge
+from fedcover.simulation.repetition import Repetition, prepare, settled
+from fedcover.simulation.run import Simulation, run
 
 CONFIG = Config(
     partition="given", methods=("loc", "fed", "central"), alphas=(0.1,), seeds=2, rounds=4, hidden=8
@@ -54,21 +57,33 @@ def patients(folder: Path, *, unknown: int = 0, gaps: int = 0) -> Path:
     return folder
 
 
+def parties(graph, config: Config, seed: int):
+    """The federation after its parties have agreed on a scale, and all nodes' features on it."""
+    (own,) = Simulation([prepare(graph, config, seed)], config, lambda *_: None)._parties
+    rows = [party.graph.x for party in own.parties]
+    return own, own.gathered([x.toarray() if sp.issparse(x) else x for x in rows])
+
+
+def scaling_of(own):
+    """The one that all parties have."""
+    first, *others = (party.scaling for party in own.parties)
+    assert all(other.to_dict() == first.to_dict() for other in others)
+    return first
+
+
 def test_training_nodes_have_mean_0_and_deviation_1(tmp_path: Path) -> None:
     graph = load(patients(tmp_path))
     config = settled(CONFIG, graph)
     assert (config.standardise, config.unit_features) == (True, False)
     raw = graph.x.clone()
     for seed in (0, 1):
-        repetition = prepare(graph, config, seed)
-        train = repetition.roles == Role.TRAIN
+        own, x = parties(graph, config, seed)
+        train = own.repetition.roles == Role.TRAIN
         oracle = StandardScaler().fit(raw.to_dense().numpy()[train][:, :2])
         expected = oracle.transform(raw.to_dense().numpy()[:, :2])
-        x = repetition.graph.x.to_dense().numpy()
         assert np.allclose(x[:, :2], expected, atol=1e-4)
         assert np.array_equal(x[:, 2:], raw.to_dense().numpy()[:, 2:])
-        assert repetition.scaling is not None
-        again = Scaling.from_dict(json.loads(json.dumps(repetition.scaling.to_dict())))
+        again = Scaling.from_dict(json.loads(json.dumps(scaling_of(own).to_dict())))
         assert np.array_equal(scaled(feature_matrix(graph), again), x)
     assert torch.equal(graph.x.to_dense(), raw.to_dense())  # the loaded graph stays as it is
 
@@ -76,12 +91,10 @@ def test_training_nodes_have_mean_0_and_deviation_1(tmp_path: Path) -> None:
 def test_other_nodes_do_not_shape_the_scale(tmp_path: Path) -> None:
     graph = load(patients(tmp_path))
     config = settled(CONFIG, graph)
-    first = prepare(graph, config, 0)
-    graph.x[torch.from_numpy(first.roles != Role.TRAIN)] = 1e5
-    second = prepare(graph, config, 0)
-    assert first.scaling is not None
-    assert second.scaling is not None
-    assert first.scaling.to_dict() == second.scaling.to_dict()
+    first, _ = parties(graph, config, 0)
+    graph.x[torch.from_numpy(first.repetition.roles != Role.TRAIN)] = 1e5
+    second, _ = parties(graph, config, 0)
+    assert scaling_of(first).to_dict() == scaling_of(second).to_dict()
 
 
 def test_gaps_are_filled_with_the_mean_of_the_seeds_training_nodes(tmp_path: Path) -> None:
@@ -92,15 +105,13 @@ def test_gaps_are_filled_with_the_mean_of_the_seeds_training_nodes(tmp_path: Pat
     there[holes[0]] = False
     means = set()
     for seed in (0, 1):
-        plain = prepare(graph, replace(CONFIG, standardise=False), seed)
-        mean = raw[(plain.roles == Role.TRAIN) & there, 0].astype(np.float64).mean()
-        filled = plain.graph.x.to_dense().numpy()
+        plain, filled = parties(graph, replace(CONFIG, standardise=False), seed)
+        mean = raw[(plain.repetition.roles == Role.TRAIN) & there, 0].astype(np.float64).mean()
         assert np.allclose(filled[~there, 0], mean)
         assert np.array_equal(filled[there], raw[there])
         means.add(float(filled[~there, 0][0]))
-        on_scale = prepare(graph, replace(CONFIG, standardise=True), seed)
-        assert np.allclose(on_scale.graph.x.to_dense().numpy()[~there, 0], 0, atol=1e-6)
-        assert "missing" not in on_scale.graph
+        _, on_scale = parties(graph, replace(CONFIG, standardise=True), seed)
+        assert np.allclose(on_scale[~there, 0], 0, atol=1e-6)
     assert len(means) == 2
 
 
@@ -108,16 +119,16 @@ def test_gaps_are_filled_with_the_mean_of_the_seeds_training_nodes(tmp_path: Pat
 def test_named_graphs_are_left_alone_unless_asked(random_graph, setting: bool | None) -> None:
     config = settled(Config(clients=2, standardise=setting), random_graph)
     assert config.standardise is bool(setting)
-    repetition = prepare(random_graph, config, 0)
+    own, x = parties(random_graph, config, 0)
     if setting:
-        train = repetition.roles == Role.TRAIN
-        assert np.allclose(repetition.graph.x.numpy()[train].std(axis=0), 1, atol=1e-5)
+        train = own.repetition.roles == Role.TRAIN
+        assert np.allclose(x[train].std(axis=0), 1, atol=1e-5)
     else:
-        assert repetition.graph is random_graph
-        assert repetition.scaling is None
+        assert np.array_equal(x, random_graph.x.numpy())
+        assert [party.scaling for party in own.parties] == [None] * 2
 
 
-def test_sparse_bits_of_a_table_stay_the_same_object(tmp_path: Path) -> None:
+def test_sparse_bits_of_a_table_stay_as_they_are(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     bits = (rng.random((40, 30)) < 0.05).astype(int)
     frame = pl.DataFrame({"id": range(40), "label": [i % 2 for i in range(40)]})
@@ -129,7 +140,9 @@ def test_sparse_bits_of_a_table_stay_the_same_object(tmp_path: Path) -> None:
     assert graph.x.layout == torch.sparse_csr
     config = settled(Config(clients=2), graph)
     assert (config.standardise, config.unit_features) == (False, True)
-    assert prepare(graph, config, 0).graph is graph
+    own, x = parties(graph, config, 0)
+    assert all(sp.issparse(party.graph.x) for party in own.parties)
+    assert np.array_equal(x, graph.x.to_dense().numpy())
 
 
 def test_counts_of_words_are_not_standardised_unless_asked(tmp_path: Path) -> None:
@@ -150,17 +163,24 @@ def test_counts_of_words_are_not_standardised_unless_asked(tmp_path: Path) -> No
 
 def test_a_run_enters_the_sums_in_the_ledger(tmp_path: Path) -> None:
     finished = run(load(patients(tmp_path)), CONFIG)
-    rows = finished.ledger.filter(kind="feature statistics", seed=0, method="fed")
-    assert sorted(rows.select("direction", "client").rows()) == [
-        (way, ward) for way in ("down", "up") for ward in ("north", "south", "west")
-    ]
-    up, down = (rows.filter(direction=way) for way in ("up", "down"))
-    assert up["shape"].to_list() == [[3, 2]] * 3
-    assert up["bytes"].to_list() == [3 * 2 * 8] * 3
-    assert down["bytes"].to_list() == [2 * 2 * 4] * 3
+    columns = finished.info["graph"]["features"]
+    numbers = 2  # income and age
+    for ward in ("north", "south", "west"):
+        own = finished.ledger.filter(seed=0, method="fed", client=ward)
+        rows = own.filter(pl.col("part").str.starts_with("data/"))
+        assert rows.select("kind", "direction", "array", "type", "shape", "rounds").rows() == [
+            ("columns", "up", "numeric", "int64", [columns], 1),
+            ("columns", "up", "missing", "int64", [columns], 1),
+            ("statistics", "down", "columns", "int64", [numbers], 1),
+            ("statistics", "up", "count", "int64", [numbers], 1),
+            ("statistics", "up", "sums", "int64", [2, numbers, 14], 1),  # wide integers
+            ("scaling", "down", "mean", "float32", [columns], 1),
+            ("scaling", "down", "scale", "float32", [columns], 1),
+            ("scaling", "down", "fill", "float32", [columns], 1),
+        ]
     assert set(finished.ledger["method"]) == {"loc", "fed"}
     raw = run(load(tmp_path), replace(CONFIG, standardise=False))
-    assert raw.ledger.filter(kind="feature statistics").is_empty()
+    assert raw.ledger.filter(pl.col("part").str.starts_with("data/")).is_empty()
     assert raw.info["config"]["standardise"] is False
     assert finished.info["config"]["standardise"] is True
 
@@ -202,7 +222,7 @@ def test_unlabelled_nodes_take_part_in_nothing_but_the_graph(tmp_path: Path) -> 
     assert read_run(folder).nodes is not None
 
 
-def test_what_stands_for_an_unknown_label_is_never_looked_at(tmp_path: Path) -> None:
+def test_what_stands_for_an_unknown_label_is_never_looked_at(tmp_path: Path, given_outputs) -> None:
     """The same nodes, unlabelled, or labelled at random and without a role: the same sets."""
     graph = load(patients(tmp_path, unknown=12))
     roles = prepare(graph, CONFIG, 0).roles
@@ -212,14 +232,14 @@ def test_what_stands_for_an_unknown_label_is_never_looked_at(tmp_path: Path) -> 
         guessed = load(tmp_path)
         repetition = prepare(graph, settled(CONFIG, graph), 0)
         guessed.y = torch.where(graph.y < 0, other, graph.y)
-        from fedcover.federation.ledger import Ledger
-
-        from fedcover.simulation.evaluation import Judge
-
+        data = [replace(one, y=np.where(one.y < 0, other, one.y)) for one in repetition.data]
+        told = Repetition(guessed, repetition.partition, 0, data)
         config = settled(replace(CONFIG, seeds=1), graph)
         logits = np.random.default_rng(1).normal(size=(90, 3)).astype(np.float32)
-        mine = Judge(repetition, config).evaluate(logits, Ledger())
-        theirs = Judge(replace(repetition, graph=guessed), config).evaluate(logits, Ledger())
+        mine, theirs = (
+            Judge(one, config).evaluate(*given_outputs(one, config, logits))
+            for one in (repetition, told)
+        )
         assert mine.results == theirs.results
         assert mine.groups == theirs.groups
     assert blind.results["n_test"][0] == (roles == Role.TEST).sum()

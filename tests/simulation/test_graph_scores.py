@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
-from fedcover.federation import InProcess
-from fedcover.federation.ledger import Ledger
-from fedcover.run.graph_scores import Neighbourhoods
 
 from fedcover import conformal, run
+from fedcover.algorithm.calibrate import _diffusion
+from fedcover.carriers.stacked import Stacked
 from fedcover.graphs import Role
-from fedcover.graphs.partition import ClientGraph
 from fedcover.graphs.similar import cosines, similar_nodes
-from fedcover.simulation.repetition import prepare
+from fedcover.party import calibration
+from fedcover.simulation.repetition import centre, federation, prepare
 
 NAMES = ("dlac", "slac")  # daps and snaps differ from them in the base scores alone
 CLIENTS = 3
@@ -18,7 +17,7 @@ CLIENTS = 3
 
 @pytest.fixture
 def repetition(toy, quick):
-    return prepare(toy, quick(), 0)
+    return prepare(toy, quick(valid=0.4), 0)  # enough nodes to choose weights by
 
 
 @pytest.fixture
@@ -28,8 +27,34 @@ def base(toy):
     return (rng.random((120, 3)) - 0.4 * np.eye(3)[toy.y] + 0.4).astype(np.float32)
 
 
-def chosen_scores(repetition, name, base, parts=None):
-    return Neighbourhoods(repetition, InProcess()).scores(name, base, Ledger(), parts)
+@pytest.fixture
+def having(repetition, quick, monkeypatch):
+    """``having(base)``: parties that have these base scores; with ``whole``, the one owner."""
+    monkeypatch.setattr(conformal, "score", lambda _name, scores, *_: scores)
+
+    def having(base, *, whole=False):
+        config = quick(temperature="none")
+        own = centre(repetition, config)[1] if whole else federation(repetition, config)
+        for party in own.parties:
+            mine = slice(None) if whole else repetition.partition.client == party.number
+            party.made["probs", "fed"] = base[mine]
+        return own
+
+    return having
+
+
+def choose(own, name):
+    """The weights that the parties agree on."""
+    (weights,) = Stacked([own.carried]).carry([_diffusion("fed", name, 3)])
+    return weights
+
+
+def scores_of(own, name, weights=None):
+    """All nodes' scores, with these weights or those that the parties were told."""
+    for party in own.parties:
+        if weights is not None:
+            party.tell(f"fed/weights of {name}", {"weights": np.array(weights)})
+    return own.gathered([calibration.scores(party, "fed", name) for party in own.parties])
 
 
 def means_by_loops(repetition, base):
@@ -55,18 +80,20 @@ def combined(base, means, weights):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_scores_are_those_of_loops_over_a_clients_own_graph(repetition, base, name):
-    scores, weights = chosen_scores(repetition, name, base)
-    assert weights.neighbours + weights.similar > 0  # so that the loops have something to say
+def test_scores_are_those_of_loops_over_a_clients_own_graph(repetition, base, having, name):
+    similar = 0.3 if conformal.GRAPH_SCORES[name].similar else 0.0
+    weights = conformal.Diffusion(0.4, similar)
+    scores = scores_of(having(base), name, weights)
     expected = combined(base, means_by_loops(repetition, base), weights)
     np.testing.assert_allclose(scores, expected, atol=1e-5)
     assert scores.dtype == np.float32
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_weights_are_those_of_validation_nodes_held_in_one_place(repetition, base, name):
+def test_weights_are_those_of_validation_nodes_held_in_one_place(repetition, base, having, name):
     """The clients' choice is the one that somebody with all validation nodes would make."""
-    _, weights = chosen_scores(repetition, name, base)
+    own = having(base)
+    weights = choose(own, name)
     grid = conformal.SNAPS_GRID if conformal.GRAPH_SCORES[name].similar else conformal.DAPS_GRID
     valid, y = repetition.roles == Role.VALID, repetition.graph.y.numpy()
     kept, means = [], means_by_loops(repetition, base)
@@ -77,72 +104,55 @@ def test_weights_are_those_of_validation_nodes_held_in_one_place(repetition, bas
         kept.append((scores <= q_hat + 1e-6).sum())
     assert kept[grid.index(weights)] == min(kept)
     assert weights == grid[int(np.argmin(kept))]
+    expected = combined(base, means, weights)
+    np.testing.assert_allclose(scores_of(own, name), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_client_does_not_see_another_clients_scores(repetition, base, name):
+def test_a_client_does_not_see_another_clients_scores(repetition, base, having, name):
     """Scores of another client's nodes, not validation nodes, change nothing here."""
     client = repetition.partition.client
     elsewhere = (client == 1) & (repetition.roles != Role.VALID)
     changed = base.copy()
     changed[elsewhere] = np.random.default_rng(8).random((elsewhere.sum(), 3), dtype=np.float32)
-    neighbourhoods = Neighbourhoods(repetition, _Fixed(conformal.Diffusion(0.5)))
-    before, _ = neighbourhoods.scores(name, base, Ledger())
-    after, _ = neighbourhoods.scores(name, changed, Ledger())
+    before, after = (scores_of(having(b), name, (0.5, 0.0)) for b in (base, changed))
     assert np.array_equal(before[client != 1], after[client != 1])
     assert not np.array_equal(before[client == 1], after[client == 1])
 
 
-class _Fixed(InProcess):
-    """An engine whose server always concludes the same."""
-
-    def __init__(self, answer):
-        self._answer = answer
-
-    def ask(self, server, client, local_data, *, kind, on_message=None):
-        return self._answer
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_the_owner_of_the_whole_graph_looks_across_the_cuts(repetition, base, name):
-    graph = repetition.graph
-    whole = [ClientGraph(np.arange(120), graph.edge_index.numpy())]
-    neighbourhoods = Neighbourhoods(repetition, _Fixed(conformal.Diffusion(0.4, 0.0)))
-    cut, _ = neighbourhoods.scores(name, base, Ledger())
-    scores, _ = neighbourhoods.scores(name, base, Ledger(), whole)
-    expected = conformal.diffused(base, graph.edge_index.numpy(), 0.4)
+def test_the_owner_of_the_whole_graph_looks_across_the_cuts(repetition, base, having, name):
+    cut = scores_of(having(base), name, (0.4, 0.0))
+    scores = scores_of(having(base, whole=True), name, (0.4, 0.0))
+    expected = conformal.diffused(base, repetition.graph.edge_index.numpy(), 0.4)
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     assert not np.allclose(scores, cut, atol=1e-3)
 
 
-def test_similar_nodes_of_the_cut_and_of_the_whole_graph_are_kept_apart(repetition, base):
+def test_similar_nodes_of_the_cut_and_of_the_whole_graph_are_kept_apart(repetition, base, having):
     graph = repetition.graph
-    whole = [ClientGraph(np.arange(120), graph.edge_index.numpy())]
-    neighbourhoods = Neighbourhoods(repetition, _Fixed(conformal.Diffusion(0.0, 0.5)))
-    first, _ = neighbourhoods.scores("slac", base, Ledger())
-    scores, _ = neighbourhoods.scores("slac", base, Ledger(), whole)
-    again, _ = neighbourhoods.scores("slac", base, Ledger())
+    cut = scores_of(having(base), "slac", (0.0, 0.5))
+    scores = scores_of(having(base, whole=True), "slac", (0.0, 0.5))
     x = graph.x.numpy()
     alike = similar_nodes(x)
     expected = conformal.snaps(
         base, graph.edge_index.numpy(), alike, lam=0.5, mu=0.0, weight=cosines(x, alike)
     )
     assert np.array_equal(scores, expected)
-    assert np.array_equal(first, again)
-    assert not np.allclose(first, scores, atol=1e-3)
+    assert not np.allclose(cut, scores, atol=1e-3)
 
 
 @pytest.mark.parametrize(("name", "candidates"), [("daps", 10), ("slac", 21)])
-def test_counts_leave_a_client_and_the_chosen_weights_come_back(repetition, base, name, candidates):
-    ledger = Ledger()
-    Neighbourhoods(repetition, InProcess()).scores(name, base, ledger)
-    assert {entry.kind for entry in ledger} == {f"weights of {name}", f"chosen weights of {name}"}
-    asked = [e for e in ledger if e.kind == f"weights of {name}"]
-    sent = [(e.client, e.round, e.shape) for e in asked if e.direction == "up"]
-    counts = [(k, r, (candidates, 256)) for r in range(4) for k in range(CLIENTS)]
-    assert sent == counts + [(k, 4, (candidates,)) for k in range(CLIENTS)]
-    back = [e for e in ledger if e.kind == f"chosen weights of {name}"]
-    assert [(e.direction, e.client, e.shape) for e in back] == [
+def test_counts_leave_a_client_and_the_chosen_weights_come_back(base, having, name, candidates):
+    own = having(base)
+    choose(own, name)
+    ledger = own.carried.ledger
+    assert {entry.part for entry in ledger} == {f"fed/weights of {name}"}
+    sent = [(e.party, e.round, e.rounds, e.shape) for e in ledger if e.direction == "up"]
+    counts = [(k, 0, 4, (candidates, 256)) for k in range(CLIENTS)]
+    assert sent == counts + [(k, 4, 1, (candidates,)) for k in range(CLIENTS)]
+    back = [e for e in ledger if e.array == "weights"]
+    assert [(e.direction, e.party, e.shape) for e in back] == [
         ("down", k, (2,)) for k in range(CLIENTS)
     ]
 

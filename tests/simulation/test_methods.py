@@ -1,70 +1,97 @@
+"""What each method trains on: the clients' own graphs, and what is added to them."""
+
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
-from fedcover.federation import InProcess, Trained
-from fedcover.run.methods import METHODS, Repetition, Setting
-from fedcover.run.training import plan_of
 from scipy import sparse
 
-from fedcover import Config
-from fedcover.config import GenSettings, VaeSettings, recipe_of
-from fedcover.graphs import Role, feature_matrix, partition, split
+from fedcover.algorithm.session import Outcome
+from fedcover.config import METHODS, GenSettings, VaeSettings, recipe_of
+from fedcover.graphs import Role, feature_matrix
+from fedcover.graphs.partition import ClientGraph
+from fedcover.ledger import totals
+from fedcover.party import calibration
+from fedcover.simulation.repetition import Federation, prepare
+from fedcover.simulation.run import Simulation
+
+GEN = GenSettings(
+    prototypes=(2, 3),
+    shares=(0.1, 0.5),
+    vae=VaeSettings(epochs=5, min_cluster=1),
+    link_rounds=2,
+    screening=2,
+)
 
 
-@pytest.fixture
-def repetition(toy):
-    cut = partition(toy, 3, "random", seed=5)
-    return Repetition(toy, cut, split(cut.client, np.random.default_rng(5)), seed=5)
+@dataclass
+class Trained:
+    """One seed's parties with a method's models."""
+
+    name: str
+    federation: Federation
+    outcome: Outcome
+
+    @property
+    def repetition(self):
+        return self.federation.repetition
+
+    @property
+    def part(self):
+        return recipe_of(self.name).models["shared"]
+
+    @property
+    def parts(self):
+        """Every graph's own nodes, in the whole graph's numbers, and own edges."""
+        client = self.repetition.partition.client
+        return [
+            ClientGraph(
+                np.arange(120) if self.name == "central" else np.flatnonzero(client == p.number),
+                p.data.edge_index,
+            )
+            for p in self.federation.trained
+        ]
+
+    @property
+    def graphs(self):
+        """What the shared model is trained on."""
+        return [party.graph_of(self.part) for party in self.federation.trained]
+
+    def __iter__(self):
+        return iter(zip(self.parts, self.graphs, strict=True))
 
 
-@pytest.fixture
-def prepare(quick):
-    """``prepare(name, repetition)``: what the method trains on."""
+@pytest.fixture(scope="module")
+def trained(toy, quick, simulate):
+    """``trained(name)``: the method after its training."""
 
-    def prepare(name, repetition):
-        gen = GenSettings(
-            prototypes=(2, 3),
-            shares=(0.1, 0.5),
-            vae=VaeSettings(epochs=5, min_cluster=1),
-            link_rounds=2,
-            screening=2,
-        )
-        config: Config = quick(gen=gen)
-        plan = plan_of(config, 3, recipe_of(name))
-        setting = Setting(config, InProcess(), plan, lambda *_: None)
-        (prepared,) = METHODS[name].prepare([repetition], setting)
-        return prepared
+    def trained(name):
+        config = quick(methods=(name,), seeds=1, first_seed=5, rounds=1, gen=GEN)
+        (federation,), (outcome,) = simulate(toy, config).train(name)
+        return Trained(name, federation, outcome)
 
-    return prepare
+    return trained
 
 
 def test_a_seed_sends_the_same_whatever_other_seeds_are_run(toy, quick):
     """At one seed two shares give the same links, at the other they do not."""
-    gen = GenSettings(
-        prototypes=(4,),
-        shares=(0.2, 0.3),  # of 8 prototypes: 2 links a node both times; of 6: 1 and 2
-        vae=VaeSettings(epochs=5, min_cluster=1),
-        link_rounds=2,
-        screening=2,
-    )
-    config: Config = quick(gen=gen)
-    plan = plan_of(config, 3, recipe_of("gen"))
+    # Of 8 prototypes: 2 links a node both times; of 6: 1 and 2.
+    config = quick(gen=replace(GEN, prototypes=(4,), shares=(0.2, 0.3)))
 
-    def prepare(repetitions):
-        setting = Setting(config, InProcess(), plan, lambda *_: None)
-        return METHODS["gen"].prepare(repetitions, setting)
-
-    def repetition(seed, **options):
-        cut = partition(toy, 3, "random", seed=seed)
-        roles = split(cut.client, np.random.default_rng(seed), **options)
-        return Repetition(toy, cut, roles, seed)
+    def sent(repetitions):
+        federations, _ = Simulation(repetitions, config, lambda *_: None).train("gen")
+        return [sorted(map(repr, one.carried.ledger)) for one in federations], federations
 
     # With three training nodes a client cannot send four prototypes.
-    both = [repetition(5, train=0.2), repetition(6, train=0.1)]
-    together = prepare(both)
-    apart = [prepare([one])[0] for one in both]
-    assert [one.ledger.entries for one in together] == [one.ledger.entries for one in apart]
-    spent = [one.ledger.totals()["weights, choice of M and p"]["up"] for one in together]
-    assert spent[1] == 2 * spent[0]
+    both = [
+        prepare(toy, replace(config, train=0.2), 5),
+        prepare(toy, replace(config, train=0.1), 6),
+    ]
+    together, federations = sent(both)
+    assert together == [entries for one in both for entries in sent([one])[0]]
+    spent = [totals(one.carried.ledger.entries)["choice of M and p"]["up"] for one in federations]
+    assert spent[0] == 0  # no choice
+    assert spent[1] > 0
 
 
 def edges_of(parts):
@@ -72,15 +99,17 @@ def edges_of(parts):
     return [pair for part in parts for pair in part.nodes[part.edge_index].T.tolist()]
 
 
-def test_central_has_every_node_and_edge(repetition, prepare):
-    (part,) = prepare("central", repetition).parts
+def test_central_has_every_node_and_edge(trained):
+    found = trained("central")
+    (part,) = found.parts
     assert part.nodes.tolist() == list(range(120))
-    assert edges_of([part]) == repetition.graph.edge_index.T.tolist()
+    assert edges_of([part]) == found.repetition.graph.edge_index.T.tolist()
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "central"])
-def test_clients_and_cut_edges_make_up_the_graph(repetition, prepare, name):
-    parts = prepare(name, repetition).parts
+def test_clients_and_cut_edges_make_up_the_graph(trained, name):
+    found = trained(name)
+    parts, repetition = found.parts, found.repetition
     inside, cut = edges_of(parts), repetition.partition.cut_edges.T.tolist()
     assert cut
     assert sorted(inside + cut) == sorted(repetition.graph.edge_index.T.tolist())
@@ -103,13 +132,11 @@ def dense(x):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_client_gets_its_own_nodes_and_roles_and_no_generated_node_has_any(
-    repetition, prepare, name
-):
-    prepared = prepare(name, repetition)
-    assert prepared.federation.seed == 5
+def test_a_client_gets_its_own_nodes_and_roles_and_no_generated_node_has_any(trained, name):
+    found = trained(name)
+    repetition = found.repetition
     x = feature_matrix(repetition.graph)
-    for part, client in zip(prepared.parts, prepared.federation.clients, strict=True):
+    for part, client in found:
         assert client.own == len(part.nodes)
         assert np.array_equal(dense(client.x)[: client.own], x[part.nodes])
         assert client.y[: client.own].tolist() == repetition.graph.y[part.nodes].tolist()
@@ -120,10 +147,10 @@ def test_a_client_gets_its_own_nodes_and_roles_and_no_generated_node_has_any(
 
 
 @pytest.mark.parametrize("name", ["gen", "fedsage+", "restored"])
-def test_an_augmented_graph_keeps_its_edges_and_gains_links_both_ways(repetition, prepare, name):
-    prepared = prepare(name, repetition)
-    assert sum(client.generated for client in prepared.federation.clients) > 0
-    for part, client in zip(prepared.parts, prepared.federation.clients, strict=True):
+def test_an_augmented_graph_keeps_its_edges_and_gains_links_both_ways(trained, name):
+    found = trained(name)
+    assert sum(client.generated for client in found.graphs) > 0
+    for part, client in found:
         own = part.edge_index.shape[1]
         assert np.array_equal(client.edge_index[:, :own], part.edge_index)
         new = client.edge_index[:, own:]
@@ -137,11 +164,11 @@ def test_an_augmented_graph_keeps_its_edges_and_gains_links_both_ways(repetition
         )
 
 
-def test_restored_gives_back_every_cut_edge_with_the_features_of_its_far_end(repetition, prepare):
-    x, cut = feature_matrix(repetition.graph), repetition.partition.cut_edges
-    given = []
-    prepared = prepare("restored", repetition)
-    for part, client in zip(prepared.parts, prepared.federation.clients, strict=True):
+def test_restored_gives_back_every_cut_edge_with_the_features_of_its_far_end(trained):
+    found = trained("restored")
+    x = feature_matrix(found.repetition.graph)
+    cut, given = found.repetition.partition.cut_edges, []
+    for part, client in found:
         new = client.edge_index[:, part.edge_index.shape[1] :]
         arriving = new[:, new[0] >= client.own]
         for far, near in arriving.T:
@@ -151,43 +178,43 @@ def test_restored_gives_back_every_cut_edge_with_the_features_of_its_far_end(rep
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_logits_return_to_the_graphs_order_without_the_generated_nodes(repetition, prepare, name):
-    prepared = prepare(name, repetition)
-    rows = []
-    for part, client in zip(prepared.parts, prepared.federation.clients, strict=True):
+def test_logits_return_to_the_graphs_order_without_the_generated_nodes(trained, name):
+    found = trained(name)
+    federation = found.federation
+    for party, (part, client) in zip(federation.trained, found, strict=True):
         numbers = np.concatenate([part.nodes, np.full(client.generated, 999)])
-        rows.append(np.stack([numbers, numbers + 0.5], axis=1).astype(np.float32))
-    logits = prepared.logits(Trained([], rows, np.zeros(1), 0, 1, 0.0))
+        rows = np.stack([numbers, numbers + 0.5], axis=1).astype(np.float32)
+        party.has_model(found.part, party.weights[found.part], rows)
+    own = [calibration.logits(party, name) for party in federation.parties]
+    logits = federation.gathered(own)
     assert logits[:, 0].tolist() == list(range(120))
     assert (logits[:, 1] - logits[:, 0] == 0.5).all()
 
 
-def test_gen_takes_the_cell_with_the_lowest_validation_loss(repetition, prepare):
-    prepared = prepare("gen", repetition)
-    grid = prepared.chosen["grid"]
+def test_gen_takes_the_cell_with_the_lowest_validation_loss(trained):
+    found = trained("gen")
+    chosen = found.outcome.chosen
+    grid = chosen["grid"]
     assert [(c["prototypes"], c["share"]) for c in grid] == [(2, 0.1), (2, 0.5), (3, 0.1), (3, 0.5)]
     best = min(grid, key=lambda cell: cell["valid_loss"])
-    assert prepared.chosen["prototypes"] == best["prototypes"]
+    assert (chosen["prototypes"], chosen["share"]) == (best["prototypes"], best["share"])
     losses = {cell["valid_loss"] for cell in grid}
     assert len(losses) > 1
-    links = sum(c.edge_index.shape[1] for c in prepared.federation.clients)
-    own = sum(part.edge_index.shape[1] for part in prepared.parts)
-    per_node = round(prepared.chosen["share"] * 2 * best["prototypes"]) or 1
+    links = sum(client.edge_index.shape[1] for client in found.graphs)
+    own = sum(part.edge_index.shape[1] for part in found.parts)
+    per_node = round(chosen["share"] * 2 * best["prototypes"]) or 1
     assert links - own == 2 * per_node * 120
 
 
-def test_gens_messages_are_on_the_ledger(repetition, prepare):
-    prepared = prepare("gen", repetition)
-    kinds = prepared.ledger.totals()
-    assert set(kinds) == {
-        "prototypes",
-        "VGAE weights",
-        "weights, choice of M and p",
-        "training nodes, choice of M and p",
-        "chosen M and p",
-        "validation loss, choice of M and p",
-    }
-    rows = [e for e in prepared.ledger if e.kind == "prototypes" and e.direction == "up"]
+def test_gens_messages_are_on_the_ledger(trained):
+    ledger = trained("gen").federation.carried.ledger
+    kinds = totals(ledger.entries)
+    assert set(kinds) == {"prototypes", "VGAE weights", "choice of M and p", "weights"}
+    rows = [e for e in ledger if e.part == "gen/prototypes" and e.direction == "up"]
+    assert len(rows) == 2 * 3  # M and parties
     assert all(e.shape[0] <= 3 and e.shape[1] == 6 for e in rows)
-    # what goes down to a client is what the others sent up
-    assert kinds["prototypes"]["down"] == 2 * kinds["prototypes"]["up"]
+    # What goes down is what all of them sent up, and whose each row is.
+    whose = sum(8 * e.shape[0] for e in rows)
+    assert kinds["prototypes"]["down"] == 3 * (kinds["prototypes"]["up"] + whose)
+    (told,) = (e for e in ledger if e.part == "gen/cell" and e.party == 0)
+    assert (told.array, told.direction, told.shape) == ("cell", "down", (2,))

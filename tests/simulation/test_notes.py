@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedcover.federation.ledger import Ledger
 from scipy import sparse
 
 import fedcover
@@ -53,12 +52,16 @@ def test_a_note_about_clients_tells_their_names(make_toy, quick):
     assert any("too few at client 1" in n and "1 is south" in n for n in found)
 
 
-def test_a_temperature_at_its_bound_is_mentioned(toy, quick):
+def test_a_temperature_at_its_bound_is_mentioned(toy, quick, given_outputs):
     judge = Judge(prepare(toy, quick(), seed=0), quick())
+
+    def said(logits):
+        return judge.evaluate(*given_outputs(judge.repetition, judge.config, logits)).notes
+
     wrong = 1e4 * np.eye(3, dtype=np.float32)[(toy.y.numpy() + 1) % 3]
-    assert any("stopped at its bound, 20" in n for n in judge.evaluate(wrong, Ledger()).notes)
+    assert any("stopped at its bound, 20" in n for n in said(wrong))
     sound = np.eye(3, dtype=np.float32)[(toy.y.numpy() + (np.arange(len(toy.y)) % 4 == 0)) % 3]
-    assert not any("bound" in n for n in judge.evaluate(sound, Ledger()).notes)
+    assert not any("bound" in n for n in said(sound))
 
 
 def test_notes_are_logged_each_once(make_toy, quick, caplog):

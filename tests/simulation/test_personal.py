@@ -1,22 +1,21 @@
-"""Personal recipes in a run: engines agree, shared work is done once, no label is ruled out."""
+"""Personal recipes in a run: shared work is done once, no label is ruled out."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
-from fedcover.neighbors import fedsage
-from fedcover.neighbors.fedsage import mend
-from fedcover.neighbors.neighgen import NeighGenSettings
-from fedcover.neighbors.settings import GenSettings
-from fedcover.personal import PersonalSettings
-from fedcover.run.training import Trainer
 
 from fedcover import conformal, run
+from fedcover.algorithm import session
+from fedcover.algorithm.fedsage import mend
+from fedcover.carriers.loopback import Loopback
+from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings, recipe_of
 from fedcover.graphs import Role
-from fedcover.tables import KEY
+from fedcover.party import calibration
+from fedcover.plans import plan_of
+from fedcover.simulation.repetition import centre, federation, prepare
 
-# All pairs are linked: between two that are nearly equal, an engine's rounding would choose.
 GEN = GenSettings(
     prototypes=(3,), shares=(1.0,), link_rounds=2, vae=VaeSettings(epochs=10, min_cluster=2)
 )
@@ -61,29 +60,44 @@ def finished(toy, small):
     return run(toy, small())
 
 
-def trainer(repetitions, config, engine=None):
-    return Trainer(repetitions, config, engine or InProcess(), 3, lambda *_: None, lambda _: None)
+def logits_of(federation, name):
+    """What the recipe says about all nodes, in the graph's order."""
+    return federation.gathered([calibration.logits(p, name) for p in federation.parties])
 
 
 def untimed(finished):
     return finished.results.drop("train_seconds")
 
 
-# Engines and files
+# Carriers and files
 
 
-def test_every_recipe_gives_the_same_sets_in_the_reference_engine(toy, small, finished):
-    theirs = run(toy, small(), engine=Reference())
-    assert finished.results["method"].unique(maintain_order=True).to_list() == list(RECIPES)
-    pairs = finished.results.join(theirs.results, on=KEY, suffix="_theirs", validate="1:1")
-    assert len(pairs) == len(RECIPES) * 2 * 2
-    for name, tolerance in (("q_hat", 1e-4), ("set_size", 0.02), ("coverage", 0.02)):
-        apart = (pairs[name] - pairs[f"{name}_theirs"]).abs()
-        assert apart.max() < tolerance, name
-    chosen, their_choice = (f.info["chosen_on_validation"] for f in (finished, theirs))
-    for recipe in RECIPES:
-        for choice in ("best_round", "tuned_rounds", "local_round", "mixture"):
-            assert chosen[recipe].get(choice) == their_choice[recipe].get(choice), recipe
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_is_the_same_where_each_party_trains_by_itself(toy, small, finished, recipe):
+    config = small()
+    for seed in config.seed_range:
+        repetition = prepare(toy, config, seed)
+        trained = asked = federation(repetition, config)
+        if recipe_of(recipe).method.graph == "whole":
+            trained, asked = centre(repetition, config)
+        for one in (trained, asked):
+            Loopback(one.parties).carry(one.session.prepare())
+        outcome = Loopback(trained.parties).carry(trained.session.train(recipe))
+        if asked is not trained:  # the owner works out what the parties then speak of
+            trained.parties[0].logits(recipe_of(recipe).models["shared"])
+        found = Loopback(asked.parties).carry(asked.session.calibrate(recipe))
+        own = finished.results.filter(method=recipe, seed=seed)
+        q_hats = [one.pooled.q_hat for one in found.thresholds]
+        np.testing.assert_allclose(own["q_hat"], q_hats, rtol=0, atol=1e-4)
+        chosen = finished.info["chosen_on_validation"][recipe]
+        for choice in ("best_round", "tuned_rounds", "local_round"):
+            assert outcome.chosen.get(choice) == chosen.get(choice, [None, None])[seed], choice
+        if "mixture" in chosen:
+            weights = [calibration.mixture_weights(p, recipe).tolist() for p in asked.parties]
+            assert weights == chosen["mixture"][seed]
+        sets = finished.sets.filter(method=recipe, seed=seed)
+        labels, nodes = sum(tally[:, 2].sum() for tally in found.tallies.values()), len(sets)
+        assert abs(sets["size"].sum() - labels) <= 0.02 * nodes
 
 
 def test_the_parts_of_a_recipe_change_what_it_gives(toy, small):
@@ -126,27 +140,20 @@ def test_a_seed_of_a_mixture_does_not_depend_on_the_others(toy, small):
 # What recipes share
 
 
-@dataclass
-class Spy(InProcess):
-    """Trains as usual, and remembers how it was asked."""
+@pytest.fixture
+def trained(toy, small, programs):
+    """``trained(*methods)``: of each training whether it averages, has a prior, how many rounds it
+    may take, and whether it goes on from another."""
 
-    asked: list = field(default_factory=list)
+    def trained(*methods):
+        run(toy, small(methods=methods, seeds=1))
+        return [(p.average, p.prior is not None, p.rounds, started) for p, started in programs]
 
-    def train(self, federations, plan, *, start=None, on_round=None):
-        self.asked.append((plan.average, plan.prior is not None, plan.rounds, start is not None))
-        return super().train(federations, plan, start=start, on_round=on_round)
-
-
-def trained(toy, small, *methods):
-    spy = Spy()
-    run(toy, small(methods=methods, seeds=1), engine=spy)
-    return spy.asked
+    return trained
 
 
-def test_what_recipes_have_in_common_is_trained_once(toy, small):
-    asked = trained(
-        toy, small, "fed", "fed+tuned", "fed+mix", "fed+prior+mix", "fed+prior", "fed+prior+tuned"
-    )
+def test_what_recipes_have_in_common_is_trained_once(trained):
+    asked = trained("fed", "fed+tuned", "fed+mix", "fed+prior+mix", "fed+prior", "fed+prior+tuned")
     averaged, alone = True, False
     assert asked == [
         (averaged, False, ROUNDS, False),  # fed
@@ -157,18 +164,18 @@ def test_what_recipes_have_in_common_is_trained_once(toy, small):
     ]
 
 
-def test_a_mixture_trains_what_it_needs_without_being_asked_for_its_parts(toy, small):
-    assert trained(toy, small, "fed+prior+mix") == [
+def test_a_mixture_trains_what_it_needs_without_being_asked_for_its_parts(trained):
+    assert trained("fed+prior+mix") == [
         (True, True, ROUNDS, False),
         (False, True, TUNE_ROUNDS, True),
         (False, False, LOCAL_ROUNDS, False),
     ]
 
 
-def test_gens_graphs_depend_on_the_prior_and_so_does_its_local_model(toy, small):
+def test_gens_graphs_depend_on_the_prior_and_so_does_its_local_model(trained):
     """Only the prototypes and the VGAE, which know no model, are made once."""
     links = (True, False, GEN.link_rounds, False)
-    asked = trained(toy, small, "gen+mix", "gen+prior+mix")
+    asked = trained("gen+mix", "gen+prior+mix")
     assert asked == [
         links,
         (True, False, ROUNDS, False),
@@ -184,54 +191,62 @@ def test_neighgen_is_trained_once_for_all_recipes(toy, small, monkeypatch):
     """It knows nothing of a prior, of FedProx or of what is tuned after it."""
     mended = []
 
-    def counted(federations, *others, **settings):
-        mended.append(len(federations))
-        return mend(federations, *others, **settings)
+    def counted(*settings):
+        mended.append(settings)
+        return mend(*settings)
 
-    monkeypatch.setattr(fedsage, "mend", counted)
+    monkeypatch.setattr(session, "mend", counted)
     methods = ("fedsage+", "fedsage++prior", "fedsage++prox+prior", "fedsage++tuned", "fedsage")
     neighgen = NeighGenSettings(warm_up=2, rounds=2, local_epochs=1)
     finished = run(toy, small(methods=methods, rounds=2, neighgen=neighgen))
-    assert mended == [2]  # both seeds in one program
+    assert len(mended) == 2  # once a seed
     sent = [finished.info["bytes_by_kind"][method] for method in methods]
-    for kind in ("generator", "generator gradient", "latent means"):
-        first, *others = ([seed.get(kind) for seed in seeds] for seeds in sent)
-        assert others == [first, first, first, [None, None]]  # each pays for it as if alone
-        assert all(seed["up"] > 0 for seed in first)
+    first, *others = ([seed.get("generators") for seed in seeds] for seeds in sent)
+    assert others == [first, first, first, [None, None]]  # each pays for it as if alone
+    assert all(seed["up"] > 0 for seed in first)
 
 
-def test_tuning_starts_from_the_shared_model_and_keeps_it_where_it_does_no_good(toy, small):
+def test_tuning_starts_from_the_shared_model_and_keeps_it_where_it_does_no_good(
+    toy, small, simulate, monkeypatch
+):
     """Tuned at a learning rate that spoils everything: the shared model stays."""
-    config = small(methods=("fed", "fed+tuned"), seeds=1)
-    train = trainer([prepare(toy, config, 0)], config)
-    (shared,) = train.outcomes(recipe_of("fed"))
-    plan = train._plan
-    train._plan = lambda recipe, kind: replace(plan(recipe, kind), lr=50.0)
-    (tuned,) = train.outcomes(recipe_of("fed+tuned"))
-    assert tuned.chosen["tuned_rounds"] == 0
-    assert np.array_equal(tuned.logits, shared.logits)
+
+    def spoilt(config, classes, part):
+        plan = plan_of(config, classes, part)
+        return replace(plan, lr=50.0) if part.endswith("/tuned") else plan
+
+    monkeypatch.setattr(session, "plan_of", spoilt)
+    simulation = simulate(toy, small(methods=("fed", "fed+tuned"), seeds=1))
+    (federation,), _ = simulation.train("fed")
+    _, (outcome,) = simulation.train("fed+tuned")
+    assert outcome.chosen["tuned_rounds"] == 0
+    tuned = logits_of(federation, "fed+tuned")
+    assert np.array_equal(tuned, logits_of(federation, "fed"))
 
 
 # A mixture is made of its models
 
 
 @pytest.mark.parametrize("shrinkage", [0.0, 5.0, np.inf])
-def test_the_mixture_is_that_of_the_shared_the_tuned_and_the_local_model(toy, small, shrinkage):
+def test_the_mixture_is_that_of_the_shared_the_tuned_and_the_local_model(
+    toy, small, simulate, shrinkage
+):
     config = small(seeds=1, rounds=12, personal=replace(PERSONAL, shrinkage=shrinkage))
-    repetition = prepare(toy, config, 0)
-    train = trainer([repetition], config)
-    (mix,) = train.outcomes(recipe_of("fed+mix"))
+    (federation,), _ = simulate(toy, config).train("fed+mix")
+    repetition = federation.repetition
     y, valid = toy.y.numpy(), repetition.roles == Role.VALID
     probs = []
     for kind in ("shared", "tuned", "local"):
-        logits = train._train(recipe_of("fed+mix"), kind).logits[0]
+        part = recipe_of("fed+mix").models[kind]
+        logits = federation.gathered([party.logits(part) for party in federation.parties])
         temperature = conformal.fit_temperature(logits[valid], y[valid])
         probs.append(conformal.softmax(logits, temperature))
-    weights = np.array(mix.chosen["mixture"])[repetition.partition.client]
+    mixture = [calibration.mixture_weights(party, "fed+mix") for party in federation.parties]
+    weights = np.stack(mixture)[repetition.partition.client]
     expected = sum(w[:, None] * p for w, p in zip(weights.T, probs, strict=True))
-    np.testing.assert_allclose(np.exp(mix.logits), expected, rtol=1e-5)
+    np.testing.assert_allclose(np.exp(logits_of(federation, "fed+mix")), expected, rtol=1e-5)
     np.testing.assert_allclose(weights.sum(axis=1), 1)
-    alike = len({tuple(row) for row in mix.chosen["mixture"]}) == 1
+    alike = len({tuple(row) for row in mixture}) == 1
     if shrinkage != 5.0:  # where either may be
         assert alike == (shrinkage == np.inf)
 
@@ -267,24 +282,24 @@ LONG = PersonalSettings(tune_rounds=40, tune_epochs=3, local_rounds=60, shrinkag
 @pytest.mark.parametrize(
     "name", ["fed+prior", "fed+prior+tuned", "fed+mix", "fed+prior+mix", "loc+prior"]
 )
-def test_no_label_has_probability_zero_at_a_client_that_never_saw_it(lacking, small, name):
+def test_no_label_has_probability_zero_at_a_client_that_never_saw_it(
+    lacking, small, simulate, name
+):
     config = small(clients=2, partition="given", seeds=1, methods=(name,), rounds=60, personal=LONG)
-    repetition = prepare(lacking, config, 0)
-    train = trainer([repetition], config)
-    (outcome,) = train.outcomes(recipe_of(name))
-    assert outcome.logits.dtype == np.float32
+    (federation,), _ = simulate(lacking, config).train(name)
+    final = logits_of(federation, name)
+    assert final.dtype == np.float32
     nodes = np.flatnonzero(lacking.client.numpy() == 0)
     kinds = [
-        model.logits[0]
-        for (recipe, _), model in train._models.items()
-        if recipe.base == recipe_of(name).base
+        federation.gathered([party.logits(part) for party in federation.parties])
+        for part in recipe_of(name).models.values()
     ]
-    for logits in [outcome.logits, *kinds]:
+    for logits in [final, *kinds]:
         assert np.isfinite(logits).all()
         assert (conformal.softmax(logits) > 0).all()
         assert (conformal.softmax(logits).astype(np.float32) > 0).all()
     # The case is a real one: the client hardly believes in the label.
-    assert np.median(conformal.softmax(outcome.logits)[nodes, 2]) < 0.2
+    assert np.median(conformal.softmax(final)[nodes, 2]) < 0.2
 
 
 @pytest.mark.parametrize("name", ["fed+prior", "fed+prior+mix", "loc+prior"])
@@ -305,18 +320,20 @@ def test_its_sets_can_hold_that_label(lacking, small, name):
         assert own["set"].list.contains("c").any()
 
 
-def test_the_strength_and_the_smoothing_reach_the_models(lacking, small):
+def test_the_strength_and_the_smoothing_reach_the_models(lacking, small, simulate):
     """The stronger the prior, the less a client believes in a label that it never trained on."""
     believed = []
     for strength, smoothing in ((0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (1.0, 0.01)):
         personal = PersonalSettings(prior_strength=strength, prior_smoothing=smoothing)
         config = small(clients=2, partition="given", seeds=1, rounds=20, personal=personal)
-        (outcome,) = trainer([prepare(lacking, config, 0)], config).outcomes(recipe_of("fed+prior"))
+        simulation = simulate(lacking, config)
+        (federation,), _ = simulation.train("fed+prior")
         own = lacking.client.numpy() == 0
-        believed.append(conformal.softmax(outcome.logits)[own, 2].mean())
+        logits = logits_of(federation, "fed+prior")
+        believed.append(conformal.softmax(logits)[own, 2].mean())
         if strength == 0:
-            (plain,) = trainer([prepare(lacking, config, 0)], config).outcomes(recipe_of("fed"))
-            assert np.array_equal(plain.logits, outcome.logits)
+            simulation.train("fed")
+            assert np.array_equal(logits_of(federation, "fed"), logits)
     assert believed == sorted(believed, reverse=True)
     assert believed[0] > 1.5 * believed[2]
 

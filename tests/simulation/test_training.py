@@ -1,37 +1,26 @@
 """What of several recipes is trained once, and which names are refused."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
-from fedcover.federation import InProcess
-from fedcover.run.training import Trainer
 
 from fedcover.config import Recipe, recipe_of
 from fedcover.errors import UsageError
-from fedcover.simulation.repetition import prepare
-
-
-@dataclass
-class Witness(InProcess):
-    """Trains as usual, and remembers the plans."""
-
-    plans: list = field(default_factory=list)
-
-    def train(self, federations, plan, *, start=None, on_round=None):
-        self.plans.append(plan)
-        return super().train(federations, plan, start=start, on_round=on_round)
+from fedcover.party import calibration
 
 
 @pytest.fixture
-def trained(quick):
-    """``trained(graph, *names, **settings)``: the outcomes by recipe, and the witness."""
+def trained(quick, simulate):
+    """``trained(graph, *names, **settings)``: by recipe, every seed's logits of all nodes."""
 
     def trained(graph, *names, **settings):
-        config, witness = quick(methods=names, **settings), Witness()
-        repetitions = [prepare(graph, config, seed) for seed in config.seed_range]
-        trainer = Trainer(repetitions, config, witness, 3, lambda *_: None, lambda _: None)
-        return {name: trainer.outcomes(recipe_of(name)) for name in names}, witness
+        simulation, found = simulate(graph, quick(methods=names, **settings)), {}
+        for name in names:
+            federations, _ = simulation.train(name)
+            found[name] = [
+                one.gathered([calibration.logits(party, name) for party in one.parties])
+                for one in federations
+            ]
+        return found
 
     return trained
 
@@ -65,9 +54,9 @@ def test_what_makes_no_sense_is_said_in_a_sentence(name, sentence):
         recipe_of(name)
 
 
-def test_common_parts_are_done_once(toy, trained):
-    _, witness = trained(toy, "fed+prior", "fed+prior+mix", "fed+prior+tuned", "fed+mix")
-    kinds = [(plan.prior is not None, plan.average) for plan in witness.plans]
+def test_common_parts_are_done_once(toy, trained, programs):
+    trained(toy, "fed+prior", "fed+prior+mix", "fed+prior+tuned", "fed+mix")
+    kinds = [(plan.prior is not None, plan.average) for plan, _ in programs]
     assert kinds == [
         (True, True),
         (True, False),  # tuned
@@ -77,10 +66,11 @@ def test_common_parts_are_done_once(toy, trained):
     ]
 
 
-def test_features_of_length_one_are_those_of_every_model(toy, trained):
-    before, _ = trained(toy, "fed", "fed+mix")
-    after, witness = trained(toy, "fed", "fed+mix", unit_features=True)
-    assert [plan.unit_features for plan in witness.plans] == [True] * 3
-    for name, outcomes in before.items():
-        for plain, scaled in zip(outcomes, after[name], strict=True):
-            assert not np.allclose(plain.logits, scaled.logits, atol=1e-3)
+def test_features_of_length_one_are_those_of_every_model(toy, trained, programs):
+    before = trained(toy, "fed", "fed+mix")
+    programs.clear()
+    after = trained(toy, "fed", "fed+mix", unit_features=True)
+    assert [plan.unit_features for plan, _ in programs] == [True] * 3
+    for name, seeds in before.items():
+        for plain, scaled in zip(seeds, after[name], strict=True):
+            assert not np.allclose(plain, scaled, atol=1e-3)

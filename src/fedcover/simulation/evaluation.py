@@ -165,12 +165,15 @@ class Judge:
             scores[np.arange(len(y)), scores.argmin(axis=1)] = -np.inf
         test = np.flatnonzero(self.repetition.roles == Role.TEST)
         member = self._member()
+        # Parties number their groups by name, whatever order the graph has them in.
+        grouped = config.calibrate == "group"
+        names = federation.session.groups if grouped else self.group_names.get(config.calibrate, ())
         for rule in config.quantiles:
             q_hats = self._over_resplits(rule, true, federation, outcome, member)
             for a, alpha in enumerate(config.alphas):
                 case, found = next(thresholds)
                 sets = self._sets(federation, method, cases_of(config).index(case))
-                self._note(rule, alpha, found, evaluation)
+                self._note(rule, alpha, found, names, evaluation)
                 judged = conformal.evaluate_resplits(
                     scores[self.pool],
                     y[self.pool],
@@ -199,7 +202,9 @@ class Judge:
                     }
                 )
                 evaluation.groups += [{**key, **row} for row in self._group_rows(judged)]
-                evaluation.thresholds += [{**key, **row} for row in self._threshold_rows(found)]
+                evaluation.thresholds += [
+                    {**key, **row} for row in self._threshold_rows(found, names)
+                ]
                 evaluation.sets.append(sets_frame(self.repetition, test, sets, key))
 
     def _member(self) -> NDArray[np.int64] | None:
@@ -241,12 +246,10 @@ class Judge:
         sets[order] = joined
         return sets
 
-    def _threshold_rows(self, found: Thresholds) -> list[dict[str, Any]]:
-        kind = self.config.calibrate
-        names = self.group_names[kind] if found.groups else ()
+    def _threshold_rows(self, found: Thresholds, names: Sequence[str]) -> list[dict[str, Any]]:
         return [
             {
-                "kind": kind,
+                "kind": self.config.calibrate,
                 "group": name,
                 "n_calibration": own.n_calibration,
                 "clients": own.clients,
@@ -256,12 +259,17 @@ class Judge:
             for name, own in zip(names, found.groups, strict=True)
         ]
 
-    def _note(self, rule: str, alpha: float, found: Thresholds, evaluation: Evaluation) -> None:
+    def _note(
+        self,
+        rule: str,
+        alpha: float,
+        found: Thresholds,
+        names: Sequence[str],
+        evaluation: Evaluation,
+    ) -> None:
         note = found.pooled.note
         if found.groups:
-            note = group_note(
-                self.config.calibrate, self.group_names[self.config.calibrate], alpha, found
-            )
+            note = group_note(self.config.calibrate, names, alpha, found)
         elif note and rule in ("average", "mixture"):
             note += self._legend()
         if note:
