@@ -3,8 +3,6 @@
 from math import inf, nan
 
 import pytest
-from fedcover.federation import Prior
-from fedcover.run.training import plan_of
 
 from fedcover import Config, UsageError
 from fedcover.config import PersonalSettings

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedcover.federation import Federation, PartyGraph, Plan
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import fedcover

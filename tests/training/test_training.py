@@ -8,7 +8,6 @@ from time import sleep
 import numpy as np
 import pytest
 import torch
-from fedcover.federation import Federation, Plan, Prior
 
 from fedcover.carriers.stacked import carrier
 from fedcover.carriers.stacked.lockstep import Lockstep

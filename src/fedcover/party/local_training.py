@@ -34,7 +34,8 @@ class LocalTraining:
     states: dict[int, Weights] = field(default_factory=dict)  # its own model after so many rounds
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What a process that was killed needs to go on."""
+        """What a process that was killed needs to go on; the oracle is never killed."""
+        assert isinstance(self.program, Program)
         found: dict[str, NDArray[Any]] = {"round": np.array(self.round)}
         found |= {f"adam.{name}": array for name, array in self.program.state().items()}
         for round_, weights in self.states.items():
@@ -43,6 +44,7 @@ class LocalTraining:
 
     def restore(self, state: Message) -> None:
         """Go on where :meth:`state` was taken."""
+        assert isinstance(self.program, Program)
         self.round = int(state["round"])
         adam = {k.removeprefix("adam."): v for k, v in state.items() if k.startswith("adam.")}
         self.program.restore(adam)
