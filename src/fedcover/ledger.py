@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fedcover.config import recipe_of
 from fedcover.conformal.protocol import Message
 
 Direction = Literal["down", "up"]
@@ -112,9 +113,11 @@ KINDS = {
 
 def kind_of(part: str) -> str:
     """What a part of the job is called where bytes are summed up."""
-    step = part.rpartition("/")[2]
+    name, _, step = part.rpartition("/")
     if part == "gen/links":
         return "VGAE weights"
+    if step == "shared" and not recipe_of(name).method.average:
+        return "losses"
     if step.startswith("cell"):
         return "choice of M and p"
     if step.startswith("quantile"):
