@@ -7,16 +7,14 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
-from fedcover.run.methods import METHODS
-from fedcover.run.temperature import WAYS
 
 import fedcover.config
+from fedcover.carriers.averages import AVERAGES
 from fedcover.config import Config, NetworkSettings, Privacy, names
 from fedcover.config.schema import Settings, declared, flattened, nested, options
-from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
+from fedcover.conformal import GRAPH_SCORES, RULES, SCORES, TEMPERATURES
 from fedcover.conformal.mondrian import GROUP_RULES
 from fedcover.graphs.partition import METHODS as PARTITIONS
-from fedcover.parties.robust import AVERAGES
 from fedcover.party.links import RULES as LINKINGS
 
 
@@ -28,14 +26,13 @@ def groups(kind: type[Settings]) -> list[type[Settings]]:
 @pytest.mark.parametrize(
     ("words", "table"),
     [
-        (names.METHODS, METHODS),
         (names.SCORES, SCORES | GRAPH_SCORES),
         (names.QUANTILES, RULES),
         (names.GROUP_QUANTILES, GROUP_RULES),
         (names.PARTITIONS, PARTITIONS),
-        (names.TEMPERATURES, (*WAYS, "none")),
+        (names.TEMPERATURES, (*TEMPERATURES, "none")),
         (names.LINKINGS, LINKINGS),
-        (names.AVERAGES, AVERAGES),
+        (names.AVERAGES, ("mean", *AVERAGES)),
     ],
 )
 def test_the_words_to_choose_from_are_those_of_what_they_name(words, table):

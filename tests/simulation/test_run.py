@@ -16,9 +16,7 @@ dataset, clients, partition, method, model, score, quantile, alpha, seed, n_cali
 q_hat, coverage, set_size, singleton_rate, empty_rate, min_client_coverage, class_coverage_gap,
 accuracy, train_seconds
 """
-LEDGER = (
-    "method, seed, kind, part, array, direction, client, round, rounds, type, shape, bytes"
-)
+LEDGER = "method, seed, kind, part, array, direction, client, round, rounds, type, shape, bytes"
 SETS = "method, score, quantile, alpha, seed, node, client, label, set, size, covered"
 
 
