@@ -219,7 +219,7 @@ BAD_DATA = {
     "client without calibration": (
         bad_graph(split=SPLITS, client=["p" if s != "calib" else "q" for s in SPLITS]),
         "run bad --partition given",
-        "Client q has no node with split 'train'.",
+        "Client p has no node with split 'calib'.",
     ),
     "empty client": (
         bad_graph(client=changed(["p"] * 24, 7, "")),
@@ -303,7 +303,7 @@ def test_too_little_memory_is_a_failed_run(fedcover, monkeypatch):
     def too_large(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("fedcover.federation.InProcess.train", too_large)
+    monkeypatch.setattr("fedcover.training.program.Program.fit", too_large)
     status, out, err = fedcover("run", "own", *QUICK)
     assert (status, out) == (1, "")
     assert err.splitlines()[-1] == "fedcover: there is not enough memory for this run."

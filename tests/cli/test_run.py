@@ -45,9 +45,11 @@ def test_run_of_a_table_with_gaps_words_and_unknown_labels(fedcover, here, write
         assert "fedcover: note: 3 of 24 nodes have no label: neighbours to others" in err
         info = json.loads((here / "runs/gaps-2/run.json").read_text())
         assert info["config"]["standardise"] is scaled
-        sent = info["bytes_by_kind"]["fed"][0]["feature statistics"]
-        # Two clients; with scaling three columns of numbers, else only the one that has a gap.
-        assert sent == ({"up": 144, "down": 48} if scaled else {"up": 48, "down": 16})
+        sent = info["bytes_by_kind"]["fed"][0]["statistics"]
+        # Two clients; with scaling three columns of numbers, else only the one that has a gap. Up go
+        # a count and two sums of fourteen words, down which column it is.
+        columns = 2 * (3 if scaled else 1)
+        assert sent == {"up": columns * (8 + 2 * 14 * 8), "down": columns * 8}
 
 
 def test_run_writes_the_folder_and_shows_a_table(fedcover, here):
@@ -204,7 +206,13 @@ def test_a_recipe_and_graph_scores_run_and_are_shown(fedcover, here):
     assert [len(weights) for weights in chosen["mixture"]] == [2, 2]  # clients, of each seed
     assert set(chosen["slac"][0]) == {"neighbours", "similar"}
     kinds = set(pl.read_parquet(here / "r/ledger.parquet").filter(method="fed+prior+mix")["kind"])
-    assert {"mixture losses", "mean mixture losses", "weights of dlac", "weights of slac"} <= kinds
+    assert {
+        "losses, tuned",
+        "losses, local",
+        "mixture",
+        "weights of dlac",
+        "weights of slac",
+    } <= kinds
 
 
 def test_the_same_recipe_gives_the_same_bytes_but_for_the_seconds(fedcover, here):
@@ -248,7 +256,7 @@ def test_gen_chooses_on_validation_nodes_and_its_prototypes_can_be_private(
         "--prototypes",
         "1,2",
         "--shares",
-        "0.1,0.5",
+        "0.1,1.0",
     ]
     status, out, err = fedcover("run", "large", *options, "--epsilon", "25", "--out", "r")
     assert status == 0
@@ -261,7 +269,8 @@ def test_gen_chooses_on_validation_nodes_and_its_prototypes_can_be_private(
     assert info["privacy"]["delta"] == 1e-5
     chosen = info["chosen_on_validation"]["gen"]
     assert len(chosen["grid"]) == 2  # seeds
-    assert [cell["prototypes"] for cell in chosen["grid"][0]] == [1, 1, 2, 2]
+    cells = [(cell["prototypes"], cell["share"]) for cell in chosen["grid"][0]]
+    assert cells == [(1, 0.1), (2, 0.1), (2, 1.0)]  # one prototype has one link at either share
     assert set(info["bytes_by_kind"]) == {"fed", "gen"}
     assert {"prototypes", "VGAE weights", "weights"} <= set(info["bytes_by_kind"]["gen"][0])
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcover import Config, UsageError
-from fedcover.config import Recipe, recipe_of
-from fedcover.config.names import METHODS, UNSHARED
+from fedcover.config import METHODS, Recipe, recipe_of
 
 SHARED = ("fed", "gen", "fedsage", "fedsage+", "restored")
 ALONE = ("loc", "central")
@@ -103,7 +102,11 @@ def test_every_method_is_shared_or_alone_and_its_recipe_knows_it():
     for base in METHODS:
         assert str(recipe_of(base)) == base
         assert recipe_of(f"{base}+prior").base == base
-        assert (base in UNSHARED) == (base in ALONE)
+        if base in ALONE:
+            with pytest.raises(UsageError, match="no model that several clients share"):
+                recipe_of(f"{base}+tuned")
+        else:
+            assert recipe_of(f"{base}+tuned").base == base
 
 
 def test_a_recipe_starts_from_the_shared_model_with_the_same_prior():

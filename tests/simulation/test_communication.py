@@ -4,24 +4,25 @@ Nothing here asks the ledger's code for a size: the paper's formulas (its sectio
 those of ``docs/communication.md`` are written out with the numbers of one small federation.
 """
 
+import numpy as np
 import pytest
 
 from fedcover import run
 from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings
 
 K, D, LABELS, HIDDEN, R = 3, 6, 3, 8, 4  # clients, features, labels, hidden units, rounds
-FLOAT, LONG = 4, 8  # bytes of a weight or score, and of a count or a float64
+FLOAT, LONG = 4, 8  # bytes of a weight or score, and of a count, a float64, a number to be added
+ORDER, ALONE = 1 + LONG, 1 + 3 * LONG  # what asks for a round of shared, and of own training
+LOSS = 2 * LONG  # the sum over validation nodes, and their number
 
-GCN = FLOAT * (D * HIDDEN + HIDDEN + HIDDEN * LABELS + LABELS)
-SAGE = FLOAT * (2 * D * HIDDEN + HIDDEN + 2 * HIDDEN * LABELS + LABELS)
+GCN = D * HIDDEN + HIDDEN + HIDDEN * LABELS + LABELS
+SAGE = 2 * D * HIDDEN + HIDDEN + 2 * HIDDEN * LABELS + LABELS
 
 M, P, SCREENING = (2, 3), (0.1, 0.5), 2
 VGAE_HIDDEN, VGAE_LATENT, VGAE_ROUNDS = 10, 4, 5
-VGAE = FLOAT * (D * VGAE_HIDDEN + VGAE_HIDDEN + VGAE_HIDDEN * 2 * VGAE_LATENT + 2 * VGAE_LATENT)
+VGAE = D * VGAE_HIDDEN + VGAE_HIDDEN + VGAE_HIDDEN * 2 * VGAE_LATENT + 2 * VGAE_LATENT
 GENERATOR_LATENT, GENERATOR_HIDDEN, EXCHANGES = 4, 5, 3
-GENERATOR = FLOAT * (
-    GENERATOR_LATENT * GENERATOR_HIDDEN + GENERATOR_HIDDEN + GENERATOR_HIDDEN * D + D
-)
+GENERATOR = GENERATOR_LATENT * GENERATOR_HIDDEN + GENERATOR_HIDDEN + GENERATOR_HIDDEN * D + D
 SCORES, LEVELS, GRID, BINS, BETAS = 2, 2, 21, 256, 33
 
 
@@ -46,86 +47,111 @@ def measured(toy, quick):
         gen=gen,
         neighgen=neighgen,
     )
-    return {method: seeds[0] for method, seeds in run(toy, config).info["bytes_by_kind"].items()}
+    return run(toy, config)
 
 
-def both_ways(count):
-    return {"up": count, "down": count}
+def each(up, down):
+    """What each of the clients sends and gets."""
+    return {"up": K * up, "down": K * down}
 
 
-def down(count):
-    return {"up": 0, "down": count}
+def averaged(model, rounds, *, kept=True):
+    """FedAvg: every round a change goes up, twice as wide as a weight, and every average comes down
+    with the next order; the last one is only measured. What is kept comes down once more."""
+    return each(
+        up=rounds * LONG * model + (rounds + 1) * LOSS,
+        down=(rounds + 1) * ORDER + (rounds + kept) * FLOAT * model,
+    )
 
 
-def up(count):
-    return {"up": count, "down": 0}
+def alone(rounds, start=0):
+    """Training without averaging: losses, and which round is the best; a start is sent once."""
+    asked = rounds + bool(start)
+    return each(up=asked * LOSS, down=asked * ALONE + FLOAT * start + LONG)
 
 
-def training(model):
-    """FedAvg's 2·K·|Θ|·R, n_k once, and each round the sum and number of validation losses."""
+def temperature(finished, method):
+    """Four rounds of slopes, or one where it is at a bound."""
+    (fitted,) = finished.info["chosen_on_validation"][method]["temperature"]
+    return slopes(1 if np.isclose(fitted, (0.05, 20.0)).any() else 4)
+
+
+def slopes(rounds):
+    return each(up=rounds * BETAS * LONG, down=rounds * BETAS * LONG + LONG)
+
+
+def constants(grid):
+    """Four rounds of counts, asked by two constants, the byte's place and prefixes; one of kept
+    labels, asked by the constants and thresholds; and what was chosen."""
+    asked = 2 * grid * LONG
+    return each(
+        up=4 * grid * BINS * LONG + grid * LONG,
+        down=4 * (asked + LONG + grid * 4) + asked + grid * FLOAT + 2 * LONG,
+    )
+
+
+def thresholds(cases):
+    """Four rounds of counts for each; then thresholds go down, and five counts of sets come up."""
     return {
-        "weights": both_ways(K * model * R),
-        "training nodes": up(K * LONG),
-        "validation loss": up(K * 2 * LONG * R),
-        "best round": down(K * LONG),
+        "quantile": each(up=cases * 4 * BINS * LONG, down=cases * 4 * (LONG + 4)),
+        "sets": each(up=cases * 5 * LONG + LONG, down=cases * FLOAT),
     }
 
 
-CONFORMAL = {
-    "temperature": both_ways(K * 4 * BETAS * LONG),
-    "fitted temperature": down(K * LONG),
-    # four rounds of counts (asked by ν, k_reg, the byte's place, prefixes), one of kept labels
-    "raps constants": {
-        "up": K * (4 * GRID * BINS * LONG + GRID * LONG),
-        "down": K * (4 * (2 * GRID * LONG + LONG + GRID * 4) + 2 * GRID * LONG + GRID * FLOAT),
-    },
-    "chosen raps constants": down(K * 2 * LONG),
-    "quantile": {
-        "up": K * SCORES * LEVELS * 4 * BINS * LONG,
-        "down": K * SCORES * LEVELS * 4 * (LONG + 4),
-    },
-    "thresholds": down(K * SCORES * LEVELS * FLOAT),
-}
+def sent(finished, method):
+    (seed,) = finished.info["bytes_by_kind"][method]
+    return seed
+
+
+def conformal(finished, method):
+    return {
+        "temperature": temperature(finished, method),
+        "raps": constants(GRID),
+        **thresholds(SCORES * LEVELS),
+    }
 
 
 def test_loc_sends_no_weights(measured):
-    alone = training(GCN)
-    del alone["weights"], alone["training nodes"]
-    assert measured["loc"] == alone | CONFORMAL
+    assert sent(measured, "loc") == {"losses": alone(R)} | conformal(measured, "loc")
 
 
 @pytest.mark.parametrize(("method", "model"), [("fed", GCN), ("fedsage", SAGE)])
 def test_fedavg_sends_the_models_both_ways(measured, method, model):
-    assert measured[method] == training(model) | CONFORMAL
+    trained = {"weights": averaged(model, R)}
+    assert sent(measured, method) == trained | conformal(measured, method)
 
 
 def test_gen_sends_prototypes_and_the_vgae_and_pays_for_its_choice(measured):
+    cell = averaged(GCN, SCREENING, kept=False)
     cells = len(M) * len(P)
     generating = {
-        # every M of the grid goes up once, and down to each of the K − 1 others
-        "prototypes": {"up": K * sum(M) * D * FLOAT, "down": K * (K - 1) * sum(M) * D * FLOAT},
-        "VGAE weights": both_ways(K * VGAE * VGAE_ROUNDS),
-        "weights, choice of M and p": both_ways(cells * K * GCN * SCREENING),
-        "training nodes, choice of M and p": up(cells * K * LONG),
-        "validation loss, choice of M and p": up(cells * K * 2 * LONG * SCREENING),
-        "chosen M and p": down(K * 2 * LONG),
+        # every M of the grid goes up once; all rows come down to each, with their owners
+        "prototypes": each(up=sum(M) * D * FLOAT, down=K * sum(M) * (D * FLOAT + LONG)),
+        "VGAE weights": averaged(VGAE, VGAE_ROUNDS),
+        "choice of M and p": {
+            "up": cells * cell["up"],
+            "down": cells * cell["down"] + K * 2 * LONG,  # and what was chosen
+        },
+        "weights": averaged(GCN, R),
     }
-    assert measured["gen"] == generating | training(GCN) | CONFORMAL
+    assert sent(measured, "gen") == generating | conformal(measured, "gen")
 
 
 def test_fedsage_plus_sends_every_generator_to_all_others(measured):
-    sent = dict(measured["fedsage+"])
-    means = sent.pop("latent means")
-    once, spread = K * GENERATOR * EXCHANGES, K * (K - 1) * GENERATOR * EXCHANGES
-    exchange = {
-        "generator": {"up": once, "down": spread},
-        "generator gradient": {"up": spread, "down": once},
-    }
-    assert sent == exchange | training(SAGE) | CONFORMAL
-    assert means["down"] == (K - 1) * means["up"]
-    row = GENERATOR_LATENT * FLOAT * EXCHANGES
-    assert means["up"] % row == 0
-    assert K <= means["up"] // row <= K * NeighGenSettings().groups
+    found = dict(sent(measured, "fedsage+"))
+    exchange = found.pop("generators")
+    assert found == {"weights": averaged(SAGE, R)} | conformal(measured, "fedsage+")
+    # In each exchange a generator and some latent means go up, those of all come down, a gradient
+    # for each goes up, and their sum for the own one comes down.
+    fixed = each(
+        up=EXCHANGES * GENERATOR * (FLOAT + K * LONG),
+        down=(EXCHANGES + 1) * LONG + EXCHANGES * GENERATOR * (K * FLOAT + LONG),
+    )
+    row = EXCHANGES * GENERATOR_LATENT * FLOAT
+    means = (exchange["up"] - fixed["up"]) // row
+    assert K <= means <= K * NeighGenSettings().groups
+    owned = EXCHANGES * means * (GENERATOR_LATENT * FLOAT + LONG)
+    assert exchange == {"up": fixed["up"] + means * row, "down": fixed["down"] + K * owned}
 
 
 # Personal recipes and graph scores
@@ -156,73 +182,48 @@ def personal(toy, quick):
     return run(toy, config)
 
 
-def sent(finished, method):
-    (seed,) = finished.info["bytes_by_kind"][method]
-    return seed
-
-
-def alone(kind, rounds):
-    """Training without averaging: only losses, and which round was the best."""
+def judging(finished, method):
     return {
-        f"validation loss, {kind}": up(K * 2 * LONG * rounds),
-        f"best round, {kind}": down(K * LONG),
+        "temperature": temperature(finished, method),
+        **{f"weights of {name}": constants(grid) for name, grid in CANDIDATES.items()},
+        **thresholds(3),
     }
 
 
-def temperature(suffix=""):
-    return {key + suffix: CONFORMAL[key] for key in ("temperature", "fitted temperature")}
-
-
-def weights_of(score):
-    grid = CANDIDATES[score]
+def mixed(model):
+    """A tuned and a local model, and the mixture's losses: a sum for each point of the grid and the
+    number of nodes; the means come back."""
     return {
-        f"weights of {score}": {
-            "up": K * (4 * grid * BINS * LONG + grid * LONG),
-            "down": K * (4 * (2 * grid * LONG + LONG + grid * 4) + 2 * grid * LONG + grid * FLOAT),
-        },
-        f"chosen weights of {score}": down(K * 2 * LONG),
+        "losses, tuned": alone(TUNE_ROUNDS, start=model),
+        "losses, local": alone(LOCAL_ROUNDS),
+        "mixture": each(up=POINTS * LONG + LONG, down=POINTS * LONG),
     }
 
 
-JUDGING = {
-    **temperature(),
-    **weights_of("daps"),
-    **weights_of("slac"),
-    "quantile": {"up": K * 3 * 4 * BINS * LONG, "down": K * 3 * 4 * (LONG + 4)},
-    "thresholds": down(K * 3 * FLOAT),
-}
-TUNED = alone("tuned", TUNE_ROUNDS)
-MIXED = {
-    **TUNED,
-    **alone("local", LOCAL_ROUNDS),
-    **temperature(", shared"),
-    **temperature(", tuned"),
-    **temperature(", local"),
-    # a sum of losses for each point of the grid and the number of nodes; the means come back
-    "mixture losses": up(K * (POINTS * LONG + LONG)),
-    "mean mixture losses": down(K * POINTS * LONG),
-}
+@pytest.mark.parametrize("method", ["fed", "fed+prior", "fed+prox"])
+def test_a_prior_and_fedprox_send_nothing_more(personal, method):
+    assert sent(personal, method) == {"weights": averaged(GCN, R)} | judging(personal, method)
 
 
-def local_training():
-    own = training(GCN)
-    del own["weights"], own["training nodes"]
-    return own
+def test_a_prior_sends_nothing_more_where_nothing_is_averaged(personal):
+    assert sent(personal, "loc+prior") == {"losses": alone(R)} | judging(personal, "loc+prior")
 
 
-def test_a_prior_and_fedprox_send_nothing_more(personal):
-    assert sent(personal, "fed") == training(GCN) | JUDGING
-    assert sent(personal, "fed+prior") == sent(personal, "fed+prox") == sent(personal, "fed")
-    assert sent(personal, "loc+prior") == local_training() | JUDGING
-
-
-def test_tuning_sends_losses_alone(personal):
-    assert sent(personal, "fed+tuned") == training(GCN) | TUNED | JUDGING
+def test_tuning_sends_losses_and_gets_the_start(personal):
+    assert sent(personal, "fed+tuned") == {
+        "weights": averaged(GCN, R),
+        "losses, tuned": alone(TUNE_ROUNDS, start=GCN),
+        **judging(personal, "fed+tuned"),
+    }
 
 
 @pytest.mark.parametrize(("method", "model"), [("fed+prior+mix", GCN), ("fedsage+mix", SAGE)])
 def test_a_mixture_sends_losses_and_slopes_and_nothing_else(personal, method, model):
-    assert sent(personal, method) == training(model) | MIXED | JUDGING
+    found = dict(sent(personal, method))
+    for kind in ("shared", "tuned", "local"):  # each model's own temperature
+        assert found.pop(f"temperature {kind}") in (slopes(4), slopes(1))
+    trained = {"weights": averaged(model, R)}
+    assert found == trained | mixed(model) | judging(personal, method)
 
 
 def test_nothing_that_a_mixture_sends_grows_with_the_nodes(personal, make_toy):
@@ -235,41 +236,39 @@ def test_nothing_that_a_mixture_sends_grows_with_the_nodes(personal, make_toy):
 
 def test_the_mixtures_messages_have_their_rounds_and_shapes(personal):
     ledger = personal.ledger.filter(method="fed+prior+mix", client="0")
-    rows = ledger.select("kind", "direction", "round", "rounds", "shape")
+    rows = ledger.select("kind", "array", "direction", "round", "rounds", "type", "shape").rows()
 
-    def of(kind):
-        return [row[1:] for row in rows.iter_rows() if row[0] == kind]
+    def of(kind, *arrays):
+        return [row[1:] for row in rows if row[0] == kind and row[1] in arrays]
 
-    def shaped(*entries):
-        return [(way, first, rounds, list(shape)) for way, first, rounds, shape in entries]
+    def losses(rounds):
+        return [(name, "up", 0, rounds, "int64", [1]) for name in ("loss", "count")]
 
-    assert of("validation loss") == shaped(("up", 0, R, (2,)))
-    assert of("validation loss, tuned") == shaped(("up", 0, TUNE_ROUNDS, (2,)))
-    assert of("validation loss, local") == shaped(("up", 0, LOCAL_ROUNDS, (2,)))
-    assert of("mixture losses") == shaped(("up", 0, 1, (POINTS,)), ("up", 0, 1, (1,)))
-    assert of("mean mixture losses") == shaped(("down", 0, 1, (POINTS,)))
+    assert of("weights", "loss", "count") == losses(R + 1)
+    assert of("losses, tuned", "loss", "count") == losses(1) + losses(TUNE_ROUNDS)
+    assert of("losses, local", "loss", "count") == losses(LOCAL_ROUNDS)
+    assert of("mixture", "losses", "n", "mean") == [
+        ("losses", "up", 0, 1, "int64", [POINTS]),
+        ("n", "up", 0, 1, "int64", [1]),
+        ("mean", "down", 0, 1, "float64", [POINTS]),
+    ]
     for kind in ("shared", "tuned", "local"):
-        asked = of(f"temperature, {kind}")
-        assert sorted(asked) == sorted(
-            shaped(*((way, r, 1, (BETAS,)) for way in ("up", "down") for r in range(4)))
-        )
-        assert of(f"fitted temperature, {kind}") == shaped(("down", 0, 1, (1,)))
+        assert of(f"temperature {kind}", "beta", "slopes", "temperature") == [
+            ("beta", "down", 0, 4, "float64", [BETAS]),
+            ("slopes", "up", 0, 4, "int64", [BETAS]),
+            ("temperature", "down", 0, 1, "float64", []),
+        ]
 
 
 # The rules for the quantile
 
 
 @pytest.mark.parametrize(
-    ("rule", "shares", "counted"),
-    [
-        ("pooled", None, {}),
-        ("mixture", None, {"test nodes": up(K * LONG)}),
-        ("mixture", (1, 2, 3), {}),
-    ],
+    ("rule", "shares"), [("pooled", None), ("mixture", None), ("mixture", (1, 2, 3))]
 )
-def test_other_ranks_are_found_by_the_same_counts(toy, quick, rule, shares, counted):
-    """Only the shares of test nodes, where nobody gave them, cost one number a client more."""
+def test_other_ranks_are_found_by_the_same_counts(toy, quick, rule, shares):
+    """The shares of test nodes are known from the counts that everybody told at the beginning."""
     settings = {"methods": ("loc",), "scores": ("lac",), "alphas": (0.1, 0.3), "seeds": 1}
     exact = run(toy, quick(**settings, quantiles=("exact",)))
     other = run(toy, quick(**settings, quantiles=(rule,), mixture=shares))
-    assert sent(other, "loc") == sent(exact, "loc") | counted
+    assert sent(other, "loc") == sent(exact, "loc")

@@ -6,7 +6,9 @@ import torch
 
 from fedcover import Config, DataError
 from fedcover.graphs.splits import Role
+from fedcover.party.data import PartyData
 from fedcover.simulation.repetition import prepare, settled
+from fedcover.simulation.run import Simulation
 from fedcover.tuning.folds import BLANK, folds, redrawn
 
 
@@ -45,23 +47,34 @@ def test_features_are_on_the_scale_of_each_folds_own_training_nodes(make_graph):
     table = [("age", "number"), ("income", "number")]
     graph = make_graph(300, rng.integers(0, 300, (600, 2)), x=x, columns=table)
     graph.missing = torch.tensor([[5], [1]])
-    for fold in folds(graph, Config(clients=2), 3):
-        seen = fold.graph.x.numpy()
+    config = settled(Config(clients=2), graph)
+
+    def scaled(repetition):
+        (own,) = Simulation([repetition], config, lambda *_: None)._parties
+        return own.gathered([party.graph.x for party in own.parties])
+
+    several = folds(graph, Config(clients=2), 3)
+    for fold in several:
+        seen = scaled(fold)
         train = fold.roles == Role.TRAIN
-        assert "missing" not in fold.graph
         np.testing.assert_allclose(seen[train].mean(axis=0), 0, atol=1e-4)
         np.testing.assert_allclose(seen[train].std(axis=0), 1, atol=0.02)
-        assert fold.scaling is not None
-    own = prepare(graph, settled(Config(clients=2), graph), 0)
-    first = folds(graph, Config(clients=2), 1)[0]
-    assert torch.equal(first.graph.x, own.graph.x)
+    own = scaled(prepare(graph, config, 0))
+    np.testing.assert_array_equal(scaled(several[0]), own)
+    assert not np.array_equal(scaled(several[1]), own)
 
 
 def test_redrawing_by_hand():
     roles = np.array([0, 1, 2, 3, 1, 0, 0, 2], np.int8)
     client = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    names = ("name", "x", "edge_index", "y", "u", "numeric")
+    parties = [
+        PartyData(**dict.fromkeys(names), number=k, seed=3, roles=roles[client == k])
+        for k in range(2)
+    ]
     seen = {
-        tuple(redrawn(roles, client, np.random.default_rng(seed)).tolist()) for seed in range(60)
+        tuple(np.concatenate([redrawn(party, number) for party in parties]).tolist())
+        for number in range(60)
     }
     first, second = [(0, 1), (1, 0)], [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
     assert seen == {(*a, 2, 3, *b, 2) for a in first for b in second}

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from fedcover.federation import InProcess
-from fedcover.neighbors.gen import generate
-from fedcover.run.methods import Setting, cut
-from fedcover.run.training import plan_of
 
 from fedcover import Config, DataError, UsageError
-from fedcover.config import GenSettings, configured, recipe_of
+from fedcover.algorithm import session
+from fedcover.algorithm.gen import linker
+from fedcover.config import GenSettings, configured
 from fedcover.graphs.splits import Role
 from fedcover.simulation.repetition import prepare
+from fedcover.simulation.run import Simulation
+from fedcover.training.program import Program
 from fedcover.tuning import search, tune
 from fedcover.tuning.search import shortened
 
@@ -58,18 +58,17 @@ def test_calibration_and_test_labels_change_nothing(learnable):
     assert tune(garbage, config, **short).scores != honest.scores  # these labels do count
 
 
-def test_the_loss_as_given_is_that_of_the_engine(learnable):
+def test_the_loss_as_given_is_that_of_the_run(learnable):
     """One seed, one candidate: what the run's own training reports as its lowest loss."""
     graph = learnable()
     config = replace(CONFIG, unit_features=False)
     tuned = tune(graph, config, candidates=1, seeds=1)
-    repetition = prepare(graph, config, 0)
-    plan = plan_of(config, 3, recipe_of("fed"))
-    (trained,) = InProcess().train([cut(repetition).federation], plan)
+    simulation = Simulation([prepare(graph, config, 0)], config, lambda *_: None)
+    trained = simulation.train("fed")[1][0].models["shared"]
     row = tuned.tried.row(0, named=True)
-    assert row["valid_loss"] == pytest.approx(trained.valid_loss.min(), rel=1e-5)
+    assert row["valid_loss"] == pytest.approx(min(trained.losses), rel=1e-5)
     assert (row["rungs"], row["rounds"], row["valid_loss_sd"], row["chosen"]) == (2, 9, None, True)
-    rounds = min(9, int(np.ceil(1.5 * (trained.best_round + 1))))
+    rounds = min(9, int(np.ceil(1.5 * (trained.best + 1))))
     assert tuned.config == replace(config, rounds=rounds, seeds=1, scores=tuned.config.scores)
 
 
@@ -178,14 +177,14 @@ def test_what_candidates_have_in_common_is_generated_once(learnable, monkeypatch
     gen = GenSettings(prototypes=(2, 3), shares=(0.05, 0.1), link_rounds=1, vae={"epochs": 1})
     config = replace(CONFIG, methods=("gen",), rounds=3, gen=gen)
 
-    def counted(federations, settings, *args, **kwargs):
-        made.append(settings.prototypes)
-        return generate(federations, settings, *args, **kwargs)
+    def counted(config, features):
+        made.append(config.gen.prototypes)
+        return linker(config, features)
 
-    monkeypatch.setattr("fedcover.neighbors.gen.generate", counted)
+    monkeypatch.setattr(session, "linker", counted)
     shared = tune(graph, config, candidates=5, seeds=1)
     assert sorted(made) == [(2,), (3,)]
-    monkeypatch.setattr(Setting, "once", lambda _self, _key, make: make())
+    monkeypatch.setattr(Simulation, "take_linker", lambda _self, _other: None)
     same(shared, tune(graph, config, candidates=5, seeds=1))
     assert len(made) > 4
 
@@ -199,14 +198,14 @@ def test_seeds_are_kept_only_where_all_have_one_split(learnable):
 
 
 def test_a_candidate_that_diverges_is_not_chosen_and_stops_nothing(learnable, monkeypatch):
-    train = InProcess.train
+    begin = Program.__init__
 
-    def fragile(self, federations, plan, **further):
+    def fragile(self, federations, plan, *further):
         if plan.hidden != 16:
             raise DataError("Training diverged.")
-        return train(self, federations, plan, **further)
+        begin(self, federations, plan, *further)
 
-    monkeypatch.setattr(InProcess, "train", fragile)
+    monkeypatch.setattr(Program, "__init__", fragile)
     tuned = tune(learnable(), CONFIG, **SHORT)
     assert tuned.tried.filter("chosen")["candidate"].to_list() == [0]
     assert tuned.tried["valid_loss"].is_infinite().sum() == 4
