@@ -28,13 +28,12 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 import fedcover
-from fedcover.config import Config, PersonalSettings, recipe_of
-from fedcover.simulation.evaluation import Judge
-from fedcover.run.methods import Repetition
-from fedcover.simulation.repetition import prepare
-from fedcover.run.training import Trainer
-from fedcover.federation import InProcess
+from fedcover.config import Config, PersonalSettings
 from fedcover.graphs import Role
+from fedcover.party.data import PartyData
+from fedcover.simulation.evaluation import Judge
+from fedcover.simulation.repetition import Repetition, prepare
+from fedcover.simulation.run import Simulation
 
 GRAPHS = ("cora", "citeseer", "pubmed", "computers")
 CLIENTS = (3, 20)
@@ -85,43 +84,37 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def inner_roles(
-    roles: NDArray[np.int8], client: NDArray[np.integer], rng: np.random.Generator
-) -> NDArray[np.int8]:
+def inner_roles(party: PartyData) -> NDArray[np.int8]:
     """Roles within the training share; calibration and test nodes get none."""
-    inner = np.full_like(roles, NO_ROLE)
-    for k in np.unique(client):
-        nodes = rng.permutation(np.flatnonzero((client == k) & (roles <= Role.VALID)))
-        judges = max(round(JUDGES * len(nodes)), 2)
-        valid = round(VALIDATES * (len(nodes) - judges))
-        inner[nodes[:judges:2]], inner[nodes[1:judges:2]] = Role.CALIB, Role.TEST
-        inner[nodes[judges : judges + valid]] = Role.VALID
-        inner[nodes[judges + valid :]] = Role.TRAIN
+    rng = np.random.default_rng([*party.key, 0xC400])
+    inner = np.full_like(party.roles, NO_ROLE)
+    share = (party.roles == Role.TRAIN) | (party.roles == Role.VALID)
+    nodes = rng.permutation(np.flatnonzero(share))
+    judges = max(round(JUDGES * len(nodes)), 2)
+    valid = round(VALIDATES * (len(nodes) - judges))
+    inner[nodes[:judges:2]], inner[nodes[1:judges:2]] = Role.CALIB, Role.TEST
+    inner[nodes[judges : judges + valid]] = Role.VALID
+    inner[nodes[judges + valid :]] = Role.TRAIN
     return inner
 
 
 def inner(graph: Data, config: Config, seed: int) -> Repetition:
     """One seed's repetition, within its training share."""
     outer = prepare(graph, config, seed)
-    rng = np.random.default_rng([seed, 0xC400])
-    return replace(outer, roles=inner_roles(outer.roles, outer.partition.client, rng))
+    return replace(outer, data=[replace(one, roles=inner_roles(one)) for one in outer.data])
 
 
 def measure(graph: Data, config: Config, label: str) -> pl.DataFrame:
     """Sizes of all the configuration's methods and scores on the judging nodes."""
-    engine = InProcess()
     repetitions = [inner(graph, config, seed) for seed in config.seed_range]
-    trainer = Trainer(
-        repetitions, config, engine, len(graph.label_names), lambda *_: None, lambda _: None
-    )
-    rows = []
+    simulation, rows = Simulation(repetitions, config, lambda *_: None), []
     for name in config.methods:
-        for repetition, outcome in zip(repetitions, trainer.outcomes(recipe_of(name)), strict=True):
-            judged = Judge(repetition, config, engine).evaluate(
-                outcome.logits, outcome.ledger, outcome.prepared.parts
-            )
+        federations, outcomes = simulation.train(name)
+        simulation.calibrate(name, federations, outcomes)
+        for own, outcome in zip(federations, outcomes, strict=True):
+            judged = Judge(own.repetition, config).evaluate(own, outcome)
             key = {
-                "graph": graph.name, "clients": config.clients, "seed": repetition.seed,
+                "graph": graph.name, "clients": config.clients, "seed": own.repetition.seed,
                 "variant": label, "method": name,
             }  # fmt: skip
             rows += [

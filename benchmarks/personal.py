@@ -17,10 +17,10 @@ import torch
 import fedcover
 from fedcover.config import recipe_of
 from fedcover.errors import DataError
-from fedcover.run.methods import cut
-from fedcover.simulation.repetition import prepare, settled
-from fedcover.run.training import plan_of
-from fedcover.federation import InProcess
+from fedcover.plans import plan_of
+from fedcover.simulation.repetition import federation, prepare, settled
+from fedcover.training.plan import Federation
+from fedcover.training.program import Program
 
 CASES = {"cora": (10, 10), "citeseer": (10, 10), "pubmed": (10, 8), "computers": (10, 6)}
 MODELS = {  # a recipe, and which of its models
@@ -36,22 +36,23 @@ def measure(graph: str, clients: int, repeats: int, scale: int) -> dict[str, flo
 
     ``scale`` divides all numbers of rounds alike.
     """
-    data, config, engine = fedcover.load(graph), fedcover.Config(clients=clients), InProcess()
-    config = settled(config, data)
-    federations = [cut(prepare(data, config, 0)).federation]
-    whole = {
-        kind: plan_of(config, len(data.label_names), recipe_of(name), model)
-        for kind, (name, model) in MODELS.items()
-    }
-    plans = {
-        kind: replace(plan, rounds=max(plan.rounds // scale, 1)) for kind, plan in whole.items()
-    }
-    start = [engine.train(federations, replace(plans["fed"], rounds=1))[0].weights[0]]
+    data = fedcover.load(graph)
+    config = settled(fedcover.Config(clients=clients), data)
+    parties = federation(prepare(data, config, 0), config).parties
+    stack = [Federation([party.graph for party in parties], 0)]
+    plans = {}
+    for kind, (name, model) in MODELS.items():
+        plan = plan_of(config, len(data.label_names), recipe_of(name).models[model])
+        plans[kind] = replace(plan, rounds=max(plan.rounds // scale, 1))
     seconds: dict[str, list[float]] = {kind: [] for kind in plans}
     for turn in range(repeats):
         for kind in list(plans)[:: 1 if turn % 2 else -1]:
-            began = time.perf_counter()
-            engine.train(federations, plans[kind], start=start)
+            began, program = time.perf_counter(), Program(stack, plans[kind])
+            for round_ in range(plans[kind].rounds):
+                program.fit(round_)
+                if plans[kind].average:
+                    program.average()
+                program.losses()
             seconds[kind].append(time.perf_counter() - began)
     ratios = {
         kind: statistics.median(t / fed for t, fed in zip(times, seconds["fed"], strict=True))

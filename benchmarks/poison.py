@@ -12,21 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import fedcover
-from fedcover.simulation.repetition import prepare
+from fedcover.carriers.network.coordinator import Coordinator
+from fedcover.carriers.network.in_process import InProcess
+from fedcover.carriers.network.job import Job
+from fedcover.carriers.network.member import Member
+from fedcover.carriers.network.messages import Order, Reply
+from fedcover.config.names import AVERAGES
 from fedcover.graphs.sites import site_folders, write_sites
-from fedcover.parties.drive import Driver
-from fedcover.parties.fedavg import NAMES
-from fedcover.parties.job import Job
-from fedcover.parties.loopback import Loopback
-from fedcover.parties.member import Member
-from fedcover.parties.messages import Order, Reply
-from fedcover.parties.robust import AVERAGES
+from fedcover.simulation.repetition import prepare
+from fedcover.training.weights import WEIGHTS
 
 SITES, POISONED, ROUNDS, ALPHA = 10, 3, 60, 0.1
 FACTOR = 5
 
 
-class Poisoned(Loopback):
+class Poisoned(InProcess):
     """Some members' weights are turned round on their way."""
 
     def __init__(self, members: list[Member], poisoned: int) -> None:
@@ -36,9 +36,10 @@ class Poisoned(Loopback):
     def exchange(self, orders: Mapping[str, Order], seconds: float) -> Iterator[tuple[str, Reply]]:
         """As the members answer, apart from the weights."""
         for name, reply in super().exchange(orders, seconds):
-            if name in self._bad and reply.verb == "fit":
-                turned = {key: -FACTOR * reply.content[key] for key in NAMES}
-                reply = replace(reply, content={**reply.content, **turned})
+            if name in self._bad and WEIGHTS[0] in reply.contents[0]:
+                (content,) = reply.contents
+                turned = {key: -FACTOR * content[key] for key in WEIGHTS}
+                reply = replace(reply, contents=({**content, **turned},))
             yield name, reply
 
 
@@ -62,7 +63,8 @@ def main() -> None:
             for poisoned in (0, POISONED):
                 members = [Member(site) for site in site_folders(sites)]
                 job = Job(config=config, sites=SITES, average=average)
-                outcome = Driver(job, schema, Poisoned(members, poisoned)).run()["fed"]
+                leader = Coordinator(job, schema, Poisoned(members, poisoned))
+                outcome = leader.run()[0]["fed"].calibrated
                 honest, others = range(POISONED, SITES), range(POISONED)
                 test, covered, labels = sum(outcome.tallies[k] for k in honest)[0, :3]
                 theirs, held = sum(outcome.tallies[k] for k in others)[0, :2]

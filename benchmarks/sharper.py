@@ -22,8 +22,9 @@ from pathlib import Path
 import polars as pl
 
 import fedcover
+from fedcover.config import BEST
+from fedcover.paper.accuracy import paired
 from fedcover.paper.published import main_sizes
-from fedcover.paper.views.change import paired
 from fedcover.report.summary import summarise
 
 GRAPHS = ("cora", "citeseer", "pubmed", "computers")

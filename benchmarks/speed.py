@@ -1,6 +1,6 @@
-"""Speed and memory of the in-process engine against the one-after-another PyG reference.
+"""Speed and memory of the stacked carrier against one party after another with PyG's layers.
 
-Both train the same clients, model, rounds, local epochs and evaluation with the same number of
+Both train the same parties, model, rounds, local epochs and evaluation with the same number of
 threads, each in a process of its own; the ratio of their times is the result. `make bench`.
 """
 
@@ -25,12 +25,12 @@ CASES = [
     ("computers", 10, 10, 1),
 ]
 LOCAL_EPOCHS = 3
-REPEATS = {"inprocess": 5, "reference": 2}
+REPEATS = {"stacked": 5, "loopback": 2}
 
 
-def measure(graph: str, clients: int, rounds: int, seeds: int, engine: str, threads: int) -> dict:
+def measure(graph: str, clients: int, rounds: int, seeds: int, carrier: str, threads: int) -> dict:
     """Median seconds of a training, and the process's peak memory, in a fresh process."""
-    job = json.dumps([graph, clients, rounds, seeds, engine])
+    job = json.dumps([graph, clients, rounds, seeds, carrier])
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     done = subprocess.run(
         [sys.executable, __file__, "--job", job],
@@ -42,23 +42,34 @@ def measure(graph: str, clients: int, rounds: int, seeds: int, engine: str, thre
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def work(graph: str, clients: int, rounds: int, seeds: int, engine: str) -> dict:
+def work(graph: str, clients: int, rounds: int, seeds: int, carrier: str) -> dict:
     import fedcover
-    from fedcover.run.methods import cut
-    from fedcover.simulation.repetition import prepare
-    from fedcover.federation import InProcess, Plan, Reference
+    from fedcover.algorithm.fedavg import fedavg
+    from fedcover.carriers.loopback import Loopback
+    from fedcover.carriers.stacked import Stacked
+    from fedcover.simulation.repetition import federation, prepare
+    from fedcover.training.plan import Plan
+    from fedcover.training.reference import Reference
 
     data = fedcover.load(graph)
     config = fedcover.Config(clients=clients)
-    federations = [cut(prepare(data, config, s)).federation for s in range(seeds)]
-    plan = Plan("gcn", len(data.label_names), rounds=rounds, local_epochs=LOCAL_EPOCHS)
-    runner = InProcess() if engine == "inprocess" else Reference()
-    runner.train(federations, Plan("gcn", len(data.label_names), rounds=1))  # warm up
-    totals = []
-    for _ in range(REPEATS[engine]):
+    repetitions = [prepare(data, config, s) for s in range(seeds)]
+
+    def train(rounds: int) -> float:
+        plan = Plan("gcn", len(data.label_names), rounds=rounds, local_epochs=LOCAL_EPOCHS)
+        federations = [federation(one, config) for one in repetitions]
         began = time.perf_counter()
-        runner.train(federations, plan)
-        totals.append(time.perf_counter() - began)
+        if carrier == "stacked":
+            talks = [fedavg("fed/shared", plan) for _ in federations]
+            Stacked([one.carried for one in federations]).carry(talks)
+        for one in federations if carrier == "loopback" else ():
+            for party in one.parties:
+                party.engine, party.plan = Reference, lambda _part: plan
+            Loopback(one.parties).carry(fedavg("fed/shared", plan))
+        return time.perf_counter() - began
+
+    train(1)  # warm up
+    totals = [train(rounds) for _ in range(REPEATS[carrier])]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "seconds": statistics.median(totals),
@@ -96,8 +107,8 @@ def main() -> None:
             continue
         for threads in map(int, arguments.threads.split(",")):
             case = (graph, clients, rounds, seeds)
-            ours = measure(*case, "inprocess", threads)
-            loop = measure(*case, "reference", threads)
+            ours = measure(*case, "stacked", threads)
+            loop = measure(*case, "loopback", threads)
             steps = clients * seeds * rounds * LOCAL_EPOCHS
             print(
                 f"| {graph} | {clients} | {seeds} | {rounds} | {threads} | {loop['seconds']:.2f} "

@@ -23,9 +23,9 @@ NEEDED = (
     "fedcover/report/templates/style.css",
     "fedcover/report/vendor/d3.min.js",
     "fedcover/report/vendor/plot.umd.min.js",
-    "fedcover/flower/app/pyproject.toml",
-    "fedcover/flower/app/fedcover_app/client_app.py",
-    "fedcover/flower/app/fedcover_app/server_app.py",
+    "fedcover/carriers/network/flower/app/pyproject.toml",
+    "fedcover/carriers/network/flower/app/fedcover_app/client_app.py",
+    "fedcover/carriers/network/flower/app/fedcover_app/server_app.py",
     "fedcover/paper/definitions/main.toml",
 )
 RUN = ("run", "cora", "--methods", "fed", "--seeds", "1", "--rounds", "3", "--resplits", "5")

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fedcover.carriers.network.flower.settings import DEFAULTS, OWN
 from fedcover.config import Config, NetworkSettings
 from fedcover.config.files import literal
 from fedcover.config.schema import Setting, options
 from fedcover.config.settings import network_settings
-from fedcover.flower.settings import METHODS, OWN
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
-APP = ROOT / "src" / "fedcover" / "flower" / "app" / "pyproject.toml"
+APP = ROOT / "src" / "fedcover" / "carriers" / "network" / "flower" / "app" / "pyproject.toml"
 MARKS = {
     PAGE: "<!-- Written by scripts/write_settings.py. -->\n",
     APP: "# Written by scripts/write_settings.py.\n",
@@ -27,7 +27,7 @@ def keys() -> str:
     lines = [_line(key, "default" if key == "preset" else "", OWN[key]) for key in OWN]
     for name, one in network_settings().items():
         value = one.default if name in options(NetworkSettings) else ""
-        lines.append(_line(name, METHODS if name == "methods" else value, one.meaning))
+        lines.append(_line(name, DEFAULTS.get(name, value), one.meaning))
     return "\n".join(lines) + "\n"
 
 
@@ -56,7 +56,8 @@ def _rows(settings: Iterable[tuple[str, Setting]]) -> list[str]:
 
 
 def _line(name: str, value: Any, meaning: str) -> str:
-    return f"{name.replace('_', '-')} = {literal(value)}  # {meaning[:-1]}"
+    spelt = literal("" if value is None else value)
+    return f"{name.replace('_', '-')} = {spelt}  # {meaning[:-1]}"
 
 
 def written(path: Path, content: str) -> str:

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from fedcover.run.methods import METHODS
+from fedcover.config import METHODS
 
 import fedcover.conformal
 from fedcover.cli import main

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedcover.paper import views
 from fedcover.paper.definition import PRESETS, UNTRAINED, read_all
-from fedcover.paper.files import read_rows
+from fedcover.paper.set_sizes import cells_of, summarise_cells
+from fedcover.paper.store import read_rows
 from fedcover.paper.tables import latex, markdown
-from fedcover.paper.views.cells import cells_of, summarise_cells
+from fedcover.paper.targets import OF_ROWS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -29,7 +29,7 @@ def test_every_table_follows_from_the_stored_rows(stored):
         if definition.kind in UNTRAINED:
             assert (RESULTS / preset / f"{name}.md").is_file()
             continue
-        table = views.TRAINED[definition.kind](definition, preset, rows)
+        table = OF_ROWS[definition.kind](definition, preset, rows)
         where = RESULTS / preset / name
         assert where.with_suffix(".md").read_text() == markdown(table), name
         assert where.with_suffix(".tex").read_text() == latex(table), name

@@ -15,8 +15,7 @@ if TYPE_CHECKING:  # type checkers do not follow __getattr__
     from fedcover.graphs.convert import from_scipy as from_scipy
     from fedcover.graphs.datasets import load as load
     from fedcover.graphs.partition import partition as partition
-    from fedcover.predictor.files import load_predictor as load_predictor
-    from fedcover.simulation.run import run as run
+    from fedcover.predictor.loading import load_predictor as load_predictor
 
 __version__ = "0.1.0"
 
@@ -27,7 +26,7 @@ _HOME = {
     "partition": "fedcover.graphs.partition",
     "Config": "fedcover.config",
     "run": "fedcover.simulation.run",
-    "load_predictor": "fedcover.predictor.files",
+    "load_predictor": "fedcover.predictor.loading",
     "DataError": "fedcover.errors",
     "FedcoverError": "fedcover.errors",
     "UsageError": "fedcover.errors",

@@ -1,4 +1,4 @@
-"""Files that are whole or as they were before, whenever a process is killed."""
+"""Files that are written whole, whenever a process is killed, and read only if they have an end."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import secrets
 from pathlib import Path
 
+from fedcover.errors import DataError
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write beside and rename."""
+
+def write_whole(path: Path, content: bytes, folder: Path | None = None) -> None:
+    """Write beside, or into another folder of the same disk, and rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    beside = (folder or path.parent) / f".{path.name}-{secrets.token_hex(4)}"
     try:
         with beside.open("xb") as file:
             file.write(content)
@@ -19,3 +21,16 @@ def write_whole(path: Path, content: bytes) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def check_regular(path: Path) -> None:
+    """Refuse a folder, pipe or device, also behind a link; what is not there is left to opening.
+
+    A pipe would be waited for, and a device never ends.
+    """
+    try:
+        other = path.exists() and not path.is_file()
+    except OSError:  # a folder on the way is closed to us, which opening the file will say
+        return
+    if other:
+        raise DataError(f"{path} is not a regular file.")

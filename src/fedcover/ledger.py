@@ -1,4 +1,4 @@
-"""What left each party and what reached it: every array of every message, written by the carrier."""
+"""What left each party and what reached it: every array that passed, written by the carrier."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Ledger:
         message: Message,
         rounds: int = 1,
     ) -> None:
-        """Write down every array of a message; what is sent alike round after round is one entry."""
+        """Write down every array; what is sent alike round after round is one entry."""
         for name, array in message.items():
             key = (part, verb, name, direction, party)
             last = self._last.get(key)

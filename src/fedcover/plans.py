@@ -63,6 +63,12 @@ def plan_of(config: Config, classes: int, part: str) -> Plan:
     return plan
 
 
+def start_of(part: str) -> str | None:
+    """The part of the model that this one starts with; None: with weights drawn from the seed."""
+    name, _, step = part.rpartition("/")
+    return f"{name}/shared" if step == "tuned" else None
+
+
 def link_plan(gen: GenSettings) -> Plan:
     """How Gen's VGAE is trained."""
     return Plan(

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -71,20 +73,26 @@ def require_opacus() -> None:
 
 @cache
 def _noise_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """The σ that spends between 99 % and 100 % of ε: secants on log ε against log σ."""
-    target = math.log(0.995 * epsilon)
-    at = math.log(rate * math.sqrt(steps) * max(4 / epsilon, 0.2))
-    slope, before = -1.0, None
-    for _ in range(50):
-        spent = math.log(_epsilon(math.exp(at), delta, rate, steps))
-        if math.log(0.99 * epsilon) <= spent <= math.log(epsilon):
-            return math.exp(at)
-        if before is not None and at != before[0]:
-            # ε falls with σ, never slower than about 1/σ; noise in ε must not turn the sign.
-            slope = min((spent - before[1]) / (at - before[0]), -0.5)
-        before = (at, spent)
-        at += (target - spent) / slope
-    raise UsageError(f"epsilon is {epsilon}, but no noise makes {steps} steps spend just that.")
+    """The σ that spends between 99 % and 100 % of ε."""
+    require_opacus()
+    from opacus.accountants.utils import get_noise_multiplier
+
+    try:
+        with _quiet():
+            return float(
+                get_noise_multiplier(
+                    target_epsilon=epsilon,
+                    target_delta=delta,
+                    sample_rate=rate,
+                    steps=steps,
+                    accountant="prv",
+                    epsilon_tolerance=0.01 * epsilon,
+                )
+            )
+    except ValueError as error:
+        raise UsageError(
+            f"epsilon is {epsilon}, but no noise makes {steps} steps spend just that."
+        ) from error
 
 
 @cache
@@ -95,7 +103,13 @@ def _epsilon(sigma: float, delta: float, rate: float, steps: int) -> float:
 
     accountant = PRVAccountant()
     accountant.history = [(sigma, rate, steps)]
+    with _quiet():
+        return float(accountant.get_epsilon(delta))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # log 0 at the edge of the distribution
         warnings.simplefilter("ignore", UserWarning)  # on orders of RDP, used for a rough bound
-        return float(accountant.get_epsilon(delta))
+        yield

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+
+from fedcover.ledger import Entry, kind_of
 
 MARK = "run.json"
 PAGE = "report.html"
@@ -120,3 +122,27 @@ def holds_run(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(info, dict) and "fedcover" in info
+
+
+def ledger_frame(
+    method: str, seed: int, names: Sequence[str], entries: Iterable[Entry]
+) -> pl.DataFrame:
+    """One row an array that travelled in one round, or alike in several, at one party."""
+    rows = [
+        (
+            method,
+            seed,
+            kind_of(e.part),
+            e.part,
+            e.array,
+            e.direction,
+            names[e.party],
+            e.round,
+            e.rounds,
+            e.type,
+            list(e.shape),
+            e.bytes,
+        )
+        for e in entries
+    ]
+    return pl.DataFrame(rows, schema=LEDGER, orient="row")

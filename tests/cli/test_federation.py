@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedcover.carriers.network.journal import FILE, Journal
+from fedcover.carriers.network.messages import Place
 from fedcover.cli import main
-from fedcover.parties.journal import FILE, Journal
 
 
 @pytest.fixture
@@ -86,8 +87,9 @@ def test_what_cannot_be_done_is_a_sentence(
 def test_a_ledger_is_summed_up(fedcover, tmp_path: Path) -> None:
     book = Journal(tmp_path / FILE)
     for round_ in range(3):
-        book.record("job", "ada", "up", ("fed/train", "fit", round_), {"first": np.zeros((2, 4))})
-        book.record("job", "ada", "down", ("fed/train", "fit", round_), {"first": np.zeros(2)})
+        place = Place(0, "fed/shared", "train", round_)
+        book.record("job", "ada", "up", [(place, {"first": np.zeros((2, 4))})])
+        book.record("job", "ada", "down", [(place, {"first": np.zeros(2)})])
     status, text = fedcover("ledger", "show", tmp_path)
     assert status == 0
     assert "left the site: 192 bytes" in text

@@ -192,7 +192,7 @@ BAD_DATA = {
     "npz without labels": (
         lambda here, _: npz(here, labels=np.array([1, 1, 0])),
         "run bad.npz",
-        "bad.npz: array labels has 3 entries, but the graph has 2 nodes.",
+        "bad.npz: array labels has 3 rows; the graph has 2 nodes.",
     ),
     "no id": (bad_graph(id=None), "run bad", "bad/nodes.csv has no column 'id'"),
     "no label": (bad_graph(label=None), "run bad", "bad/nodes.csv has no column 'label'"),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -14,6 +15,7 @@ from fedcover.config import Config, NetworkSettings, Privacy, names
 from fedcover.config.schema import Settings, declared, flattened, nested, options
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES, TEMPERATURES
 from fedcover.conformal.mondrian import GROUP_RULES
+from fedcover.graphs.features import Missing
 from fedcover.graphs.partition import METHODS as PARTITIONS
 from fedcover.party.links import RULES as LINKINGS
 
@@ -33,6 +35,7 @@ def groups(kind: type[Settings]) -> list[type[Settings]]:
         (names.TEMPERATURES, (*TEMPERATURES, "none")),
         (names.LINKINGS, LINKINGS),
         (names.AVERAGES, ("mean", *AVERAGES)),
+        (names.MISSING, get_args(Missing)),
     ],
 )
 def test_the_words_to_choose_from_are_those_of_what_they_name(words, table):

@@ -117,7 +117,7 @@ def readers(tmp_path: Path) -> dict[str, Reader]:
         "graph.npz": npz_reader(tmp_path / "f", DENSE, damaged),
         "graph.npz, inside": npz_reader(tmp_path / "g", DENSE, other_member),
         "planetoid": planetoid_reader(tmp_path / "h"),
-        "pickled": lambda rng: read_pickled(damaged(one_of(pickles, rng), rng)),
+        "pickled": lambda rng: read_pickled(damaged(one_of(pickles, rng), rng), "graph"),
         "schema.json": lambda rng: parse_schema(
             damaged(spelt, rng).decode(errors="surrogateescape"), "schema.json"
         ),

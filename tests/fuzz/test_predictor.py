@@ -16,7 +16,7 @@ from safetensors.numpy import load as unpack
 from safetensors.numpy import save as pack
 
 import fedcover
-from fedcover.predictor.files import ARRAYS, JSON, _checksum
+from fedcover.predictor.saving import ARRAYS, JSON, checksum
 
 from .damage import damaged, one_of, other_array, other_values, tried
 
@@ -75,7 +75,7 @@ def saved(graph: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def signed(content: dict[str, Any], arrays: bytes) -> tuple[bytes, bytes]:
     """Both files with the checksums that go with them."""
     rest = {key: value for key, value in content.items() if key != "sha256"}
-    sums = {ARRAYS: hashlib.sha256(arrays).hexdigest(), JSON: _checksum(rest)}
+    sums = {ARRAYS: hashlib.sha256(arrays).hexdigest(), JSON: checksum(rest)}
     return json.dumps(rest | {"sha256": sums}).encode(), arrays
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fedcover.errors import DataError
 from fedcover.graphs import load
-from fedcover.graphs.files import ALWAYS_FREE, MAX_EXPANSION, MAX_UNPACKED, allowed, unpacked
+from fedcover.graphs.compressed import ALWAYS_FREE, MAX_EXPANSION, MAX_UNPACKED, allowed, unpacked
 
 REAL_DECOMPRESSOR = zlib.decompressobj
 NODES = b"id,label,a,b\nu,x,1,0.5\nv,y,2,-1\nw,x,3,1e-3\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -133,12 +132,6 @@ def test_labels_that_are_floats_for_the_sake_of_nan_are_integers() -> None:
 def test_what_is_no_networkx_graph() -> None:
     with pytest.raises(UsageError, match="graph is a dict; it must be a networkx graph"):
         fedcover.from_networkx({})
-
-
-def test_without_networkx_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "networkx", None)
-    with pytest.raises(UsageError, match="needs the package networkx"):
-        fedcover.from_networkx(object())
 
 
 def matrix() -> sparse.coo_matrix:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcover.errors import DataError
-from fedcover.graphs import parquet
-from fedcover.graphs.parquet import check_parquet
+from fedcover.graphs import compressed
+from fedcover.graphs.compressed import check_parquet
 from fedcover.graphs.readers import read_folder
 
 
@@ -69,7 +69,7 @@ def test_numbers_of_the_compact_protocol(numbers: list[int]) -> None:
     head = bytes([len(numbers) << 4 | 6]) if len(numbers) < 15 else b"\xf6" + unsigned(len(numbers))
     content = b"\x19" + head + b"".join(map(signed, numbers)) + b"\x21\x18\x03abc\x00"
     file = io.BytesIO(content)
-    assert parquet._struct(file) == {1: numbers, 3: True, 4: None}
+    assert compressed._struct(file) == {1: numbers, 3: True, 4: None}
     assert file.tell() == len(content)
 
 
@@ -157,7 +157,7 @@ def test_columns_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
     pl.DataFrame({"a": range(9)}).write_parquet(path)
     whole = path.read_bytes()
     length = int.from_bytes(whole[-8:-4], "little")
-    start = parquet._struct
+    start = compressed._struct
     assert len(start(io.BytesIO(whole[-8 - length : -8]))[4]) == 1
 
     # What stands in the footer for a row group is not touched; its list is read twelve times over.
@@ -166,7 +166,7 @@ def test_columns_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
         return fields | {4: fields[4] * 12} if isinstance(fields.get(4), list) else fields
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "_struct", twelve)
+        patch.setattr(compressed, "_struct", twelve)
         with pytest.raises(DataError) as caught:
             check_parquet(path)
     assert "shares its bytes with others" in str(caught.value.__cause__)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from fedcover.errors import DataError
-from fedcover.graphs.planetoid import Spelt, array_of, read_pickled
+from fedcover.graphs.planetoid import Spelt, array_of
+from fedcover.graphs.planetoid import read_pickled as read_named
 
 plain = st.recursive(
     st.none()
@@ -54,6 +55,10 @@ def test_matrices_and_neighbours() -> None:
     assert np.array_equal(array_of(found.state["indices"]), matrix.indices)
     neighbours = defaultdict(list, {0: [1, 2], 5: []})
     assert read_pickled(pickle.dumps(neighbours, protocol=2)) == {0: [1, 2], 5: []}
+
+
+def read_pickled(content: bytes) -> object:
+    return read_named(content, "graph")
 
 
 class Evil:

@@ -10,7 +10,7 @@ import pytest
 
 from fedcover.config import read_settings
 from fedcover.errors import DataError
-from fedcover.graphs.files import check_regular
+from fedcover.files import check_regular
 from fedcover.graphs.npz import read_npz
 from fedcover.graphs.planetoid import read_planetoid
 from fedcover.graphs.readers import read_folder

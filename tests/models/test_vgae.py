@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcover.models.vgae import MAX_LOGSTD, MOST_PAIRS, PairSampler, link_loss, noise
+from fedcover.models.vgae import MAX_LOGSTD, MOST_PAIRS, PairSampler, Shares, link_loss, noise
 
 
 def ring(nodes: int) -> np.ndarray:
@@ -19,19 +19,19 @@ def test_the_loss_by_hand():
     outputs = torch.tensor([[1.0, 0.0], [2.0, math.log(2.0)]], dtype=torch.float64)
     epsilon = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
     linked, apart = torch.tensor([[0], [1]]), torch.tensor([[1], [1]])
-    weights = [torch.ones(1).double(), torch.ones(1).double(), torch.full((2,), 0.5).double()]
+    shares = Shares(torch.ones(1).double(), torch.ones(1).double(), torch.full((2,), 0.5).double())
     # z = (1 + 1·1, 2): z₀z₁ = 4, z₁z₁ = 4
     near, far = math.log(1 + math.exp(-4)), math.log(1 + math.exp(4))
     divergence = [0.5 * (1 + 1 - 1 - 0), 0.5 * (4 + 4 - 1 - 2 * math.log(2))]
     expected = near + far + sum(divergence) / 4
-    assert link_loss(outputs, epsilon, linked, apart, weights).item() == pytest.approx(expected)
+    assert link_loss(outputs, epsilon, linked, apart, shares).item() == pytest.approx(expected)
 
 
 def test_log_deviations_are_capped_as_in_pyg():
     outputs = torch.tensor([[0.0, 50.0]])
     none = torch.empty((2, 0), dtype=torch.int64)
-    weights = [torch.empty(0), torch.empty(0), torch.ones(1)]
-    loss = link_loss(outputs, torch.zeros(1, 1), none, none, weights)
+    shares = Shares(torch.empty(0), torch.empty(0), torch.ones(1))
+    loss = link_loss(outputs, torch.zeros(1, 1), none, none, shares)
     assert loss.item() == pytest.approx(
         0.5 * (math.exp(2 * MAX_LOGSTD) - 1 - 2 * MAX_LOGSTD), rel=1e-6
     )

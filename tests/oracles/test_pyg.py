@@ -1,17 +1,17 @@
-"""Forward passes of the stacked engine against PyG's own convolutions, on the real Cora."""
+"""Forward passes of the stacked program against PyG's own convolutions, on the real Cora."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from fedcover.federation import Federation, PartyGraph, Plan
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import fedcover
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.models import initial_weights
 from fedcover.training.averaging import Averaging
+from fedcover.training.plan import Federation, PartyGraph, Plan
 from fedcover.training.receptive_field import Field
 from fedcover.training.stack import Stack
 
@@ -30,7 +30,7 @@ def test_forward_pass_equals_pyg(model, dense):
     stack = Stack([Federation([client], seed=0)], plan)
     drawn = initial_weights(model, 1433, 16, 7, np.random.default_rng(0))
     weights = replace(drawn, first_bias=drawn.first_bias + 0.1, second_bias=drawn.second_bias - 0.2)
-    averaging = Averaging(stack)
+    averaging = Averaging(stack, bits=20)
     ours = Field(stack, nodes).logits(averaging.broadcast(averaging.shared([weights])))
 
     if model == "gcn":

@@ -5,7 +5,7 @@ import pytest
 
 from fedcover.paper.definition import read_all
 from fedcover.paper.figures import draw
-from fedcover.paper.views.cells import cells_of
+from fedcover.paper.set_sizes import cells_of
 
 
 @pytest.fixture

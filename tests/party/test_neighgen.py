@@ -314,6 +314,8 @@ def test_a_program_goes_on_from_its_state_and_never_does_an_epoch_twice():
         found = received(program, 0)
         program.train(5, found)
     again = NeighGens([client], [key], SMALL)
+    with pytest.raises(DataError, match="lost; mend from the start"):
+        again.train(5, found)
     again.restore(killed.state())
     again.train(5, found)  # the question comes again
     for program in (whole, again):

@@ -13,9 +13,9 @@ from safetensors.numpy import save as pack
 
 import fedcover
 from fedcover.errors import DataError, UsageError
-from fedcover.predictor.card import card_text
-from fedcover.predictor.files import ARRAYS, CARD, JSON, _checksum, _preferred
-from fedcover.predictor.known import fingerprints, hashed, salt_of
+from fedcover.predictor.loading import _preferred
+from fedcover.predictor.nodes import fingerprints, hashed, salt_of
+from fedcover.predictor.saving import ARRAYS, CARD, JSON, card_text, checksum
 
 
 def rewritten(source, target, change, arrays=lambda _arrays: None):
@@ -27,7 +27,7 @@ def rewritten(source, target, change, arrays=lambda _arrays: None):
     (target / ARRAYS).write_bytes(raw)
     content = json.loads((source / JSON).read_text(encoding="utf-8"))
     change(content)
-    content["sha256"] = {ARRAYS: hashlib.sha256(raw).hexdigest(), JSON: _checksum(content)}
+    content["sha256"] = {ARRAYS: hashlib.sha256(raw).hexdigest(), JSON: checksum(content)}
     (target / JSON).write_text(json.dumps(content), encoding="utf-8")
     return target
 

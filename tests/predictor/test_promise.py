@@ -3,8 +3,14 @@
 import numpy as np
 
 from fedcover.conformal import GroupThreshold
-from fedcover.predictor.calibration import Calibration, Groups
-from fedcover.predictor.promise import EVERYTHING, SHARED, WEIGHED, promises
+from fedcover.predictor.calibration import (
+    EVERYTHING,
+    SHARED,
+    WEIGHED,
+    Calibration,
+    Groups,
+    promises,
+)
 
 
 def test_a_group_that_is_too_small_is_told_so():

@@ -12,7 +12,7 @@ import pytest
 
 import fedcover
 from fedcover.errors import DataError
-from fedcover.predictor.files import CARD
+from fedcover.predictor.saving import CARD
 
 
 def test_features_are_scaled_and_filled_as_in_training(tables, own_run):

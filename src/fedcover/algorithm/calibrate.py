@@ -200,10 +200,13 @@ def _server(
     config: Config, rule: str, alpha: float, shares: Sequence[float] | None, groups: int
 ) -> Any:
     if config.calibrate != "pooled":
-        return lambda: conformal.group_server(alpha, groups, rule)
+        return lambda _there: conformal.group_server(alpha, groups, rule)
 
-    def pooled() -> Server[tuple[conformal.Threshold, list[conformal.GroupThreshold]]]:
-        threshold = yield from conformal.server_of(rule, alpha, shares)
+    def pooled(
+        there: frozenset[int],
+    ) -> Server[tuple[conformal.Threshold, list[conformal.GroupThreshold]]]:
+        own = None if shares is None else [shares[party] for party in sorted(there)]
+        threshold = yield from conformal.server_of(rule, alpha, own)
         return threshold, []
 
     return pooled

@@ -12,6 +12,8 @@ from fedcover.algorithm.requests import Check
 from fedcover.conformal.protocol import Client, Message
 
 Shape = tuple[int, ...]
+FIXED_POINT = ("slopes", "losses")  # sums of any sign; all other integers are counts
+LARGEST = 1 << 55
 MOST_COUNTED = 1 << 40  # far more nodes than a site has, far fewer than an integer holds
 
 
@@ -63,10 +65,18 @@ class Alike:
         wrong = self._expected(site, reply)
         if wrong:
             return wrong
-        counts = [name for name, array in reply.items() if array.dtype.kind == "i"]
-        below = [name for name in counts if (reply[name] < 0).any()]
-        above = [name for name in counts if (reply[name] > MOST_COUNTED).any()]
-        return f"has {[*below, *above][0]!r}, which are not counts" if below or above else ""
+        for name, array in reply.items():
+            if name in FIXED_POINT and too_large(array):
+                return f"has {name!r}, which cannot be so large"
+            counts = array.dtype.kind == "i" and name not in FIXED_POINT
+            if counts and ((array < 0) | (array > MOST_COUNTED)).any():
+                return f"has {name!r}, which are not counts"
+        return ""
+
+
+def too_large(array: np.ndarray[Any, Any]) -> bool:
+    """Whether a hundred such numbers, added up, might not be an integer of 64 bits."""
+    return bool(((array > LARGEST) | (array < -LARGEST)).any())
 
 
 def not_finite(array: np.ndarray[Any, Any]) -> bool:

@@ -138,29 +138,29 @@ class _Alone:
 
     round: int
     best: Best
-    keep: int | None = None
 
     def to_message(self) -> Message:
         return {
             "round": np.array(self.round),
             "history": np.array(self.best.history, dtype=np.float64),
             "best": np.array(self.best.place),
-            "keep": np.array(-1 if self.keep is None else self.keep),
         }
 
     @classmethod
     def from_message(cls, arrays: Message, patience: int | None) -> _Alone:
         best = Best(patience, tuple(arrays["history"].tolist()), int(arrays["best"]))
-        keep = int(arrays["keep"])
-        return cls(int(arrays["round"]), best, None if keep < 0 else keep)
+        return cls(int(arrays["round"]), best)
 
     def after(self, losses: tuple[float, ...], rounds: int) -> _Alone:
-        best, keep = self.best, None
-        for place, loss in enumerate(losses):
-            if not best.ended:
-                best = best.judged(loss)
-                keep = place if best.improved else keep
-        return _Alone(self.round + rounds, best, keep)
+        best = self.best
+        for loss in losses:
+            best = best if best.ended else best.judged(loss)
+        return _Alone(self.round + rounds, best)
+
+    def keep(self, started: bool) -> int | None:
+        """After how many rounds the models were best; where they started with a given model, the
+        first loss is that of the start."""
+        return None if self.best.place < 0 else self.best.place + (not started)
 
 
 def alone(
@@ -179,11 +179,12 @@ def alone(
         now = now.after(reply.losses, 0)
     while now.round < plan.rounds and not now.best.ended:
         rounds = min(stride, plan.rounds - now.round)
-        reply = yield Train(part, plan, now.round, start, keep=now.keep, rounds=rounds)
+        keep = now.keep(start is not None)
+        reply = yield Train(part, plan, now.round, start, keep=keep, rounds=rounds)
         now = now.after(reply.losses, rounds)
         yield Keep(part, now)
     best = now.best.checked()
-    yield Finish(part, plan, keep=now.keep)
+    yield Finish(part, plan, keep=now.keep(start is not None))
     return Trained(best.history, best.place, len(best.history) - (start is not None))
 
 

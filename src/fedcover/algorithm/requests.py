@@ -71,9 +71,8 @@ class Train:
 
     Models that are averaged: the parties measure the loss of ``model`` (None: drawn from the seed)
     on their validation nodes, and, if ``fit``, train on from it. Models of their own (the plan does
-    not average): they keep what they had before this request if ``keep`` says so, train ``rounds``
-    rounds, and measure the loss after each; without ``fit``, that of the start alone.
-    Sent back is a :class:`Round`.
+    not average): they train ``rounds`` rounds and measure the loss after each; without ``fit``,
+    that of the start alone. Sent back is a :class:`Round`.
     """
 
     part: str
@@ -81,7 +80,7 @@ class Train:
     round: int
     model: Model | None = None
     fit: bool = True
-    keep: int | None = None  # which of the states behind the last losses is the best so far
+    keep: int | None = None  # after how many rounds the parties' own models were best so far
     rounds: int = 1
 
 

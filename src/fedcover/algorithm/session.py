@@ -25,6 +25,7 @@ from fedcover.conformal.protocol import Message
 from fedcover.graphs.labels import encode
 from fedcover.graphs.scaling import scaling_of
 from fedcover.models import mixture
+from fedcover.models.private_vae import noise_note
 from fedcover.party.calibration import words
 from fedcover.party.party import GROUPS, SCALING
 from fedcover.plans import MEND, plan_of
@@ -147,9 +148,13 @@ class Session:
                 recipe, config, self.classes, self.census, self._prototypes
             )
         outcome.parts += ["gen/prototypes", "gen/links", f"{name}/cell"]
-        private = config.privacy is not None and config.privacy.covered
-        if not private and (sentence := silence(self.census, config.gen.vae.min_cluster)):
-            outcome.notes.append(sentence)
+        privacy, trained = config.privacy, self.census.of("train")
+        if privacy is not None and privacy.active:
+            said = noise_note(list(trained.values()), self._features, config.gen.vae, privacy)
+            outcome.notes += [f"gen: {said}"] if said else []
+        if privacy is None or not privacy.covered:
+            said = silence(self.census, config.gen.vae.min_cluster)
+            outcome.notes += [said] if said else []
 
     def _mix(self, name: str, outcome: Outcome) -> Conversation[None]:
         """The parties learn how well every mixture of the models does on average."""
@@ -172,7 +177,7 @@ class Session:
 
         def ask() -> Conversation[dict[str, NDArray[Any]]]:
             marks = checks.Arrays(
-                {k: (np.int64, (self._features,)) for k in ("numeric", "missing")}
+                dict.fromkeys(("numeric", "missing"), (np.int64, (self._features,)))
             )
             found: Message = yield Sum("data/columns", "columns", check=marks, most=marks.nbytes)
             scaled = (found["numeric"] > 0) & bool(self.config.standardise)

@@ -20,7 +20,7 @@ Found = tuple[NDArray[Any], frozenset[int]]
 def agreed(
     part: str,
     verb: str,
-    server: Callable[[], Server[Any]],
+    server: Callable[[frozenset[int]], Server[Any]],
     as_array: Callable[[Any], NDArray[Any]],
     present: frozenset[int],
     *,
@@ -35,7 +35,7 @@ def agreed(
     def ask() -> Conversation[dict[str, NDArray[Any]]]:
         there = present
         for attempt in range(len(present)):
-            talk, replies = server(), None
+            talk, replies = server(there), None
             try:
                 for round_ in range(ROUNDS):
                     query = next(talk) if replies is None else talk.send(replies)

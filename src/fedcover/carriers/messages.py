@@ -21,13 +21,13 @@ from fedcover.training.plan import Plan
 from fedcover.training.program import fraction_bits, mean_loss
 from fedcover.training.weights import WEIGHTS, arrays_of
 
-TRAIN, ALONE = "train", "train alone"
+TRAIN, ALONE, START = "train", "train alone", "start alone"
 
 
 def verb_of(request: Ask | Train) -> str:
     """What a party is asked to do."""
     if isinstance(request, Train):
-        return TRAIN if request.plan.average else ALONE
+        return TRAIN if request.plan.average else ALONE if request.fit else START
     return request.verb
 
 
@@ -42,18 +42,13 @@ def query_of(request: Ask | Train, party: int, census: Census) -> Message:
     if not request.plan.average:
         keep = -1 if request.keep is None else request.keep
         sent |= {"keep": np.array(keep), "rounds": np.array(request.rounds)}
-    if request.model is not None and (request.plan.average or _first(request)):
+    if request.model is not None and request.plan.average:  # a party knows its own model's start
         sent |= arrays_of(request.model.weights)
     return sent
 
 
-def _first(request: Train) -> bool:
-    """Whether a party's own model starts with this request."""
-    return not request.fit
-
-
 def total_of(plan: Plan, census: Census) -> int:
-    """What a party's share is measured by: all training nodes, or the parties if all count alike."""
+    """What a share is measured by: all training nodes, or the parties if all count alike."""
     return len(census.parties) if plan.task == "links" else sum(census.of("train").values())
 
 

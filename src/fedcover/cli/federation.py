@@ -46,7 +46,7 @@ def keys(
 ) -> None:
     """Make an authority, the coordinator's certificate, and key pairs for sites."""
     require("flower", "fedcover federation keys")
-    from fedcover.flower.keys import CA, make_certificates, make_site_key
+    from fedcover.carriers.network.flower.keys import CA, make_certificates, make_site_key
 
     if (folder / CA).exists():
         raise UsageError(f"{folder} already holds {CA}; choose another folder.")
@@ -67,7 +67,7 @@ def gate(
 ) -> None:
     """Print an nginx server block that lets sites through to the SuperLink, and nobody else."""
     require("flower", "fedcover federation gate")
-    from fedcover.flower.gate import nginx
+    from fedcover.carriers.network.flower.gate import nginx
 
     print(nginx(folder, port, superlink), end="")
 
@@ -76,7 +76,7 @@ def gate(
 def app_folder() -> None:
     """Print the folder of the Flower app, for ``flwr run``."""
     require("flower", "fedcover federation app")
-    from fedcover.flower.local import APP
+    from fedcover.carriers.network.flower.local import APP
 
     print(APP)
 
@@ -96,7 +96,7 @@ def _job_settings() -> Mapping[str, Setting]:
     ),
     cls=with_settings(
         _job_settings,
-        methods="Of loc, fed, gen; +prox, +prior (default: gen).",
+        methods="As --methods of fedcover run (default: gen).",
         least="How many sites must answer a round (default: all but one).",
         join="Seconds that the job waits for its sites (default: 120).",
     ),
@@ -117,7 +117,7 @@ def try_out(
     from fedcover import display
 
     require("flower", "fedcover federation try")
-    from fedcover.flower.trial import trial
+    from fedcover.carriers.network.flower.trial import trial
 
     finished = trial(graph, clients, given(context), out, data=data, say=None if quiet else _say)
     if not quiet:
@@ -144,7 +144,7 @@ def show(
 ) -> None:
     """Sum up a ledger: every kind of array that travelled, how often, and how many bytes."""
     from fedcover import display
-    from fedcover.parties import journal
+    from fedcover.carriers.network import journal
 
     if direction not in (None, "up", "down"):
         raise UsageError(f"direction is {direction!r}; it must be up or down.")

@@ -67,8 +67,8 @@ def paper(
     """
     from fedcover import display
     from fedcover.paper.definition import PRESETS, chosen, narrowed, read_all
-    from fedcover.paper.produce import produce, redraw, require_matplotlib
     from fedcover.paper.store import Store
+    from fedcover.paper.targets import produce, redraw, require_matplotlib
 
     if preset not in PRESETS:
         raise UsageError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}.")
@@ -118,9 +118,9 @@ def _verify(
     known: Iterable[Definition], preset: str, out: Path, count: int, draw: int, data: str | None
 ) -> None:
     from fedcover.paper import grid
-    from fedcover.paper.files import read_rows
-    from fedcover.paper.produce import ROWS_FILE
-    from fedcover.paper.verify import sample, verify
+    from fedcover.paper.store import read_rows
+    from fedcover.paper.targets import ROWS_FILE
+    from fedcover.paper.workers import sample, verify
 
     stored = read_rows(out / ROWS_FILE)
     drawn = sample(grid.cells(known, preset), stored, count, draw)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedcover.cli.options import Data, Quiet, examples, words
+from fedcover.errors import UsageError
+from fedcover.files import write_whole
+
+if TYPE_CHECKING:
+    import polars as pl
 
 EXAMPLES = examples(
     "fedcover predict runs/cora-10 cora",
     "fedcover predict runs/mine my-graph --alpha 0.05 --only test,new --out sets.csv",
 )
+
+KINDS = (".csv", ".parquet", ".json")
+BETWEEN = "; "
+"""Stands between the labels of a set in a CSV file, which has no lists."""
 
 
 def predict(
@@ -55,20 +66,49 @@ def predict(
     """Make sets for a graph's nodes with a model that a run has kept, at any level."""
     from fedcover import display
     from fedcover.predictor import load_predictor
-    from fedcover.predictor.write import check_kind, check_labels, write_sets
 
     if out is not None:
-        check_kind(out)
+        _check_file(out)
     predictor = load_predictor(run, method)
     if out is not None:
-        check_labels(predictor.labels, out)
+        _check_labels(predictor.labels, out)
     loaded = predictor.read(graph, data, missing=missing, group=group)
     table = predictor.predict(loaded, alpha, score, words("only", only), quantile)
     if out is not None:
-        write_sets(table, out)
+        _write_sets(table, out)
     if not quiet:
         found = predictor.thresholds(alpha, score, quantile)
         asked = predictor.chosen("score", score), predictor.chosen("quantile", quantile)
         display.predicted(display.console(), predictor, alpha, asked, found, table)
         if out is not None:
             print(f"\n{out}: {len(table)} nodes")
+
+
+def _check_file(path: Path) -> None:
+    """Refuse, before any work, a file whose ending says nothing, or that is a folder."""
+    if path.suffix not in KINDS:
+        raise UsageError(f"{path} must end in one of {', '.join(KINDS)}.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; --out must name a file.")
+
+
+def _check_labels(labels: Sequence[str], path: Path) -> None:
+    """Refuse, before any work, labels that could not be told apart in the file."""
+    wrong = [label for label in labels if BETWEEN.strip() in label]
+    if path.suffix == ".csv" and wrong:
+        raise UsageError(
+            f"the label {wrong[0]!r} has a semicolon, which stands between labels in a CSV file; "
+            f"write {path.stem}.parquet or {path.stem}.json."
+        )
+
+
+def _write_sets(table: pl.DataFrame, path: Path) -> None:
+    """Write the table whole or not at all."""
+    buffer = io.BytesIO()
+    if path.suffix == ".csv":
+        table.with_columns(table["set"].list.join(BETWEEN)).write_csv(buffer)
+    elif path.suffix == ".parquet":
+        table.write_parquet(buffer)
+    else:
+        table.write_json(buffer)
+    write_whole(path, buffer.getvalue())

@@ -64,8 +64,8 @@ def run(
     from fedcover import display
     from fedcover.config import configured, to_toml
     from fedcover.graphs import load
+    from fedcover.run_folder import check_target
     from fedcover.simulation import run as run_experiment
-    from fedcover.simulation.store import check_target
     from fedcover.tables import holds_run
 
     config = configured(config_file, preset, **given(context))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import typer
-from click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperOption
 
 if TYPE_CHECKING:
@@ -57,30 +56,22 @@ def some_settings(*names: str) -> Callable[[], Mapping[str, Setting]]:
     return lambda: {name: one for name, one in run_settings().items() if name in names}
 
 
-class _Text(click.types.StringParamType):
-    """A text that the schema reads; a shell is offered what it may be."""
-
-    def __init__(self, choices: tuple[str, ...]) -> None:
-        self.choices = choices
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        del ctx, param
-        return [CompletionItem(name) for name in self.choices if name.startswith(incomplete)]
-
-
 def _option(name: str, one: Setting, meanings: Mapping[str, str]) -> TyperOption:
     def keep(ctx: click.Context, _: click.Parameter, value: Any) -> None:
         if value is not None:
             ctx.meta.setdefault(_GIVEN, {})[name] = one.read(value)
 
+    def offered(ctx: click.Context, args: list[str], incomplete: str) -> list[str]:
+        del ctx, args
+        return [choice for choice in one.rule.choices if choice.startswith(incomplete)]
+
     flag = f"--{name}".replace("_", "-")
     metavar = METAVARS.get(one.kind)
     return TyperOption(
         param_decls=[name, flag if metavar else f"{flag}/--{one.off or f'no-{flag[2:]}'}"],
-        type=_Text(one.rule.choices) if metavar else bool,
+        type=str if metavar else bool,
         callback=keep,
+        autocompletion=offered,
         expose_value=False,
         metavar=f"{metavar},…" if one.several else metavar,
         help=meanings.get(name) or one.help,

@@ -112,8 +112,8 @@ def run(
     from fedcover.graphs.readers import read_schema_of
 
     require("flower", "fedcover site run")
-    from fedcover.flower.local import free_port
-    from fedcover.flower.node import run_node
+    from fedcover.carriers.network.flower.local import free_port
+    from fedcover.carriers.network.flower.node import run_node
 
     if insecure == (root_certificates is not None):
         raise UsageError("Give --root-certificates, or --insecure for trying on one machine.")

@@ -241,7 +241,7 @@ class Config(Settings):
         RECIPES,
         spelt=lambda name: str(recipe_of(name)),
     )
-    seeds: int = setting(5, "Repetitions.", COUNT, simulated=True)
+    seeds: int = setting(5, "Repetitions.", COUNT)
     first_seed: int = setting(0, "Seed of the first repetition.", at_least(0))
     scores: tuple[str, ...] = setting(
         ("lac",),
@@ -384,6 +384,13 @@ class NetworkSettings(Settings):
     least: int = setting(2, "Sites that must answer a round.", COUNT)
     timeout: float = setting(120.0, "Seconds that a round waits.", POSITIVE)
     join: float = setting(300.0, "Seconds that the job waits for its sites.", POSITIVE)
+    stride: int = setting(10, "Rounds of a site's own training that one message asks for.", COUNT)
+    missing: str = setting(
+        "refuse", "Empty values: refuse, or impute the mean of all training nodes.", names.MISSING
+    )
+    group: str | None = setting(
+        None, "The column that says which group a node is of, for calibrate group."
+    )
     average: str = setting("mean", "How the sites' weights become one's.", names.AVERAGES)
 
     def __post_init__(self) -> None:

@@ -1,16 +1,9 @@
 """What a terminal shows: progress on stderr, tables on stdout; one file for each kind."""
 
-from __future__ import annotations
-
-import sys
-
-from rich.console import Console
-
 from fedcover.display.answers import federation, ledger, paper_table, predicted, tuning
-from fedcover.display.graphs import cuts, datasets, graph
-from fedcover.display.inspection import inspection
-from fedcover.display.progress import grid_progress, progress
+from fedcover.display.graphs import cuts, datasets, graph, inspection
 from fedcover.display.run import summary
+from fedcover.display.terminal import console, grid_progress, progress
 
 __all__ = [
     "console",
@@ -27,8 +20,3 @@ __all__ = [
     "summary",
     "tuning",
 ]
-
-
-def console() -> Console:
-    """Standard output; a pipe is given room for the widest table."""
-    return Console() if sys.stdout.isatty() else Console(width=120)

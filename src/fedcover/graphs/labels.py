@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ MOST_LABELS = 100
 """So many different labels are classes, however few nodes there are."""
 
 _INTEGER = re.compile(r"-?[0-9]+")
-_TURNED = str.maketrans("0123456789", "9876543210")  # of negative ones, the larger digit is less
 
 
 def encode(
@@ -32,12 +32,12 @@ def encode(
     ([1, 0, 1], ['9', '10'])
     """
     text = pl.Series(values).cast(pl.String)
-    if names is not None:
-        return _codes(text, names), list(names)
-    names = sorted(text.drop_nulls().unique().to_list())
-    if all(_INTEGER.fullmatch(name) for name in names):
-        names.sort(key=_size)
-    return _codes(text, names), names
+    if names is None:
+        names = sorted(text.drop_nulls().unique().to_list())
+        if all(_INTEGER.fullmatch(name) for name in names):
+            names.sort(key=Decimal)  # of any length, where int has a limit
+    codes = text.cast(pl.Enum(names)).to_physical().cast(pl.Int64)
+    return codes.fill_null(NO_LABEL).to_numpy(writable=True), list(names)
 
 
 def spelt_sets(sets: NDArray[np.bool_], label_names: Sequence[str]) -> pl.Series:
@@ -68,31 +68,13 @@ def too_many(labels: int, nodes: int) -> str:
     return f"has {labels:,} different values for {nodes:,} nodes, too many for classes"
 
 
-def _size(integer: str) -> tuple[bool, int, str]:
-    """What orders spelt integers by size, however many digits they have (``int`` has a limit)."""
-    digits = integer.lstrip("-").lstrip("0")
-    if integer.startswith("-") and digits:
-        return False, -len(digits), digits.translate(_TURNED)
-    return True, len(digits), digits
-
-
 def repeated(names: Sequence[object] | NDArray[np.generic]) -> str | None:
     """The first name that stands twice, compared as text; None if each stands once.
 
     >>> repeated(["a", "b", "a"]), repeated([1, 2])
     ('a', None)
     """
-    if isinstance(names, np.ndarray) and names.dtype.kind in "iu":
-        return None if pl.Series(names).n_unique() == len(names) else repeated(names.tolist())
-    met: set[str] = set()
-    for name in names:
-        text = str(name)
-        if text in met:
-            return text
-        met.add(text)
-    return None
-
-
-def _codes(text: pl.Series, names: Sequence[str]) -> NDArray[np.int64]:
-    codes = text.cast(pl.Enum(names)).to_physical().cast(pl.Int64)
-    return codes.fill_null(NO_LABEL).to_numpy(writable=True)
+    numbers = isinstance(names, np.ndarray) and names.dtype.kind in "iu"
+    values = pl.Series(names if numbers else [str(name) for name in names])
+    again = values.filter(~values.is_first_distinct())
+    return None if again.is_empty() else str(again[0])

@@ -13,18 +13,25 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import polars as pl
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover.errors import DataError, shown
-from fedcover.graphs.assemble import assemble
-from fedcover.graphs.files import allowed, check_expansion, check_regular
-from fedcover.graphs.labels import NO_LABEL, encode, repeated, too_many
+from fedcover.files import check_regular
+from fedcover.graphs.compressed import allowed, check_expansion
+from fedcover.graphs.convert import from_scipy
 
 _FEATURE = 64  # bytes that a model has for a feature, whether the file has a value for it or not
+_ARRAYS = {
+    "adjacency": "adj_*",
+    "x": "attr_*",
+    "y": "labels",
+    "label_names": "class_names",
+    "node_ids": "node_names",
+}
+"""The arrays that become the arguments of :func:`~fedcover.graphs.from_scipy`."""
 
 
 def read_npz(path: str | Path) -> Data:
@@ -61,38 +68,30 @@ class _Reader:
         adjacency = self.matrix("adj")
         x = self.features()
         labels = self.array("labels", kinds="iuUb", dimensions=1)
-        n = adjacency.shape[0]
-        for array, wrong, what in (
-            ("adj_shape", n != adjacency.shape[1], f"is {adjacency.shape}, but must be square"),
-            ("adj_shape", n == 0, "says that the graph has no nodes"),
-            ("adj_data", np.isnan(adjacency.data).any(), "has NaN; 0 is no edge, all else is"),
-            ("attr_*", x.shape[0] != n, f"has {x.shape[0]} rows, but the graph has {n} nodes"),
-            ("attr_*", x.shape[1] == 0, "has no columns, but a node needs at least one feature"),
-            ("labels", len(labels) != n, f"has {len(labels)} entries, but the graph has {n} nodes"),
-        ):
-            if wrong:
-                self.refuse(array, what)
-        y, label_names = self.classes(labels)
-        known = y[y != NO_LABEL]
-        if len(known) == 0:
-            self.refuse("labels", "has no label; -1 and empty text stand for none")
-        if known.min() == known.max():
-            every = "every node" if len(known) == n else "every node that has one (-1 is none)"
-            self.refuse(
-                "labels", f"has the same value, {shown(label_names[known[0]])}, for {every}"
+        class_names, node_names = self.optional("class_names"), self.optional("node_names")
+        if labels.dtype.kind not in "iu":
+            class_names = None  # the labels are names
+        if labels.dtype.kind == "b":
+            labels = np.where(labels, "true", "false")
+        try:
+            graph = from_scipy(
+                adjacency,
+                x,
+                labels,
+                label_names=class_names,
+                node_ids=node_names,
+                name=self.path.stem,
             )
-        return assemble(
-            x,
-            np.stack(adjacency.nonzero()),
-            y,
-            name=self.path.stem,
-            label_names=label_names,
-            node_ids=self.node_ids(n),
-        )
+        except DataError as error:
+            argument, what = str(error).removesuffix(".").split(" ", 1)
+            self.refuse(_ARRAYS[argument], what.replace("label_names", "class_names"))
+        if node_names is not None and node_names.dtype.kind in "iu":
+            graph.node_ids = node_names.astype(np.int64)
+        return graph
 
     def features(self) -> sparse.csr_array | NDArray[np.floating]:
         if "attr_matrix" in self.members:
-            return self.finite("attr_matrix", self.array("attr_matrix", kinds="iufb", dimensions=2))
+            return self.array("attr_matrix", kinds="iufb", dimensions=2)
         matrix = self.matrix("attr")
         size = self.path.stat().st_size
         most = allowed(size) // _FEATURE
@@ -102,51 +101,7 @@ class _Reader:
                 f"says that there are {matrix.shape[1]:,} features, more than the {most:,} that a "
                 f"file of {size:,} bytes may have",
             )
-        parts = (self.finite("attr_data", matrix.data), matrix.indices, matrix.indptr)
-        return sparse.csr_array(parts, shape=matrix.shape)
-
-    def finite(self, name: str, values: NDArray[Any]) -> NDArray[np.float32]:
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite
-            values = values.astype(np.float32)
-        wrong = np.argwhere(~np.isfinite(values))
-        if len(wrong):
-            self.refuse(name, f"is not a finite float32 number at {wrong[0].tolist()}")
-        return values
-
-    def classes(self, labels: NDArray[Any]) -> tuple[NDArray[np.int64], list[str]]:
-        """Class numbers and names; integer labels count through ``class_names`` if it is there.
-
-        A node of which -1 stands there, or text without a letter, has no label.
-        """
-        names = self.optional("class_names")
-        if labels.dtype.kind == "U":
-            labels = np.char.strip(labels)
-        known = labels != ("" if labels.dtype.kind == "U" else NO_LABEL)
-        if names is None or labels.dtype.kind not in "iu":
-            if labels.dtype.kind == "i" and (labels < NO_LABEL).any():
-                below = labels[labels < NO_LABEL][0]
-                self.refuse("labels", f"has {below}; they go from 0 on, and -1 is none")
-            y, found = encode(pl.Series(labels).cast(pl.String).set(pl.Series(~known), None))
-            if what := too_many(len(found), int(known.sum())):
-                self.refuse("labels", what)
-            return y, found
-        wrong = np.flatnonzero(known & ((labels < 0) | (labels >= len(names))))
-        if len(wrong):
-            self.refuse(
-                "labels", f"is {labels[wrong[0]]} at [{wrong[0]}], but class_names has {len(names)}"
-            )
-        self.refuse_repeated("class_names", names)
-        return labels.astype(np.int64), [str(name) for name in names]
-
-    def node_ids(self, n: int) -> list[str] | NDArray[np.integer]:
-        """The names, which stay numbers if they are; without names the positions."""
-        names = self.optional("node_names")
-        if names is None:
-            return np.arange(n)
-        if len(names) != n:
-            self.refuse("node_names", f"has {len(names)} entries, but the graph has {n} nodes")
-        self.refuse_repeated("node_names", names)
-        return names.astype(np.int64) if names.dtype.kind in "iu" else names.tolist()
+        return matrix
 
     def matrix(self, prefix: str) -> sparse.csr_array:
         """The CSR matrix ``<prefix>_*``, its structure checked."""
@@ -203,10 +158,6 @@ class _Reader:
                 return npy.read_array(file, allow_pickle=False)
         except Exception:  # a damaged one can be wrong in any way
             self.refuse(name, "cannot be read")
-
-    def refuse_repeated(self, array: str, names: NDArray[Any]) -> None:
-        if (twice := repeated(names)) is not None:
-            self.refuse(array, f"has {shown(twice)} twice")
 
     def refuse(self, array: str, what: str) -> NoReturn:
         raise DataError(f"{self.path}: array {array} {what}.") from None

@@ -16,9 +16,9 @@ import scipy.sparse
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.errors import DataError
+from fedcover.errors import DataError, listed
+from fedcover.files import check_regular
 from fedcover.graphs.assemble import assemble
-from fedcover.graphs.files import check_regular
 
 _NAMES = frozenset(
     (
@@ -89,29 +89,27 @@ class Spelt(dict[Any, Any]):
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type[Spelt]:
         if f"{module}.{name}" not in _NAMES:
-            raise DataError(f"is refused as a Planetoid file: it asks for {module}.{name}")
+            raise pickle.UnpicklingError(f"it asks for {listed([f'{module}.{name}'])}")
         return Spelt
 
 
-def read_pickled(content: bytes) -> Any:
-    """Lists, dictionaries, numbers, text, and :class:`Spelt` in place of everything else.
-
-    Raises :class:`DataError` with the rest of a sentence that begins with the file.
-    """
+def read_pickled(content: bytes, name: str | Path) -> Any:
+    """Lists, dictionaries, numbers, text, and :class:`Spelt` in place of everything else."""
     tuples = 0
     try:
         for opcode, argument, _ in pickletools.genops(content):
             tuples += "TUPLE" in opcode.name
             # Of the fifth protocol are buffers, for which room is made before they are read.
             if opcode.proto > 4 or opcode.name.startswith("EXT") or tuples > _MOST_TUPLES:
-                raise DataError(f"is refused as a Planetoid file: it has the opcode {opcode.name}")
+                raise pickle.UnpicklingError(f"it has the opcode {opcode.name}")
             if "PUT" in opcode.name and int(argument or 0) > len(content):
                 raise ValueError("room would be made for that many things to remember")
         return _Unpickler(io.BytesIO(content), encoding="latin1").load()
-    except DataError:
-        raise
+    except pickle.UnpicklingError as error:
+        why = " ".join(str(error).rstrip(".").split())
+        raise DataError(f"{name} is refused as a Planetoid file: {why}.") from error
     except Exception as error:  # a damaged one can be wrong in any way
-        raise DataError("is not a readable Planetoid file") from error
+        raise DataError(f"{name} is not a readable Planetoid file.") from error
 
 
 def array_of(stored: Spelt) -> NDArray[Any]:
@@ -135,16 +133,8 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path} is not a readable Planetoid file.") from error
 
 
-def _load(path: Path) -> Any:
-    content = _content(path)
-    try:
-        return read_pickled(content)
-    except DataError as error:
-        raise DataError(f"{path} {error}.") from None
-
-
 def _matrix(path: Path) -> Any:
-    stored = _load(path)
+    stored = read_pickled(_content(path), path)
     try:
         spelt = stored.state
         parts = tuple(array_of(spelt[name]) for name in ("data", "indices", "indptr"))
@@ -161,7 +151,7 @@ def _matrix(path: Path) -> Any:
 
 
 def _one_hot(path: Path) -> NDArray[Any]:
-    stored = _load(path)
+    stored = read_pickled(_content(path), path)
     try:
         labels = array_of(stored)
         if labels.ndim != 2 or labels.dtype.kind not in "iuf":
@@ -172,7 +162,7 @@ def _one_hot(path: Path) -> NDArray[Any]:
 
 
 def _edges(path: Path, nodes: int) -> NDArray[np.int64]:
-    neighbours = _load(path)
+    neighbours = read_pickled(_content(path), path)
     try:
         degree = [len(targets) for targets in neighbours.values()]
         if sum(degree) > path.stat().st_size:  # nodes share their lists

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError, shown
-from fedcover.graphs.assemble import assemble
+from fedcover.graphs.assemble import Marks, assemble
 from fedcover.graphs.features import MAX_CATEGORIES, Features, read_features
 from fedcover.graphs.labels import NO_LABEL, encode, too_many
 from fedcover.graphs.schema import Column, Schema
@@ -80,14 +80,14 @@ def graph_of(
         names = list(schema.names)
     features = read_features(nodes, names, missing, schema)
     y, label_names, columns = _labelled(nodes, features, schema)
-    client, client_names, split = None, None, None
+    marks: Marks = {}
     if "client" in nodes.frame.columns:
-        client, client_names = encode(nodes.text("client"))
+        marks["client"], marks["client_names"] = encode(nodes.text("client"))
     if "split" in nodes.frame.columns:
-        split = _split(nodes, y)
-    member, group_names = None, None
+        marks["split"] = _split(nodes, y)
     if group is not None:
-        member, group_names = encode(nodes.text(group))
+        marks["group"], group_names = encode(nodes.text(group))
+        marks["group_names"] = group_names
         if len(group_names) > max(MAX_CATEGORIES, len(ids) / PER_GROUP):
             nodes.refuse(
                 f"has {len(group_names):,} different values for {len(ids):,} nodes: too many for "
@@ -101,13 +101,9 @@ def graph_of(
         name=name,
         label_names=label_names,
         node_ids=ids.to_list(),
-        client=client,
-        client_names=client_names,
-        split=split,
-        group=member,
-        group_names=group_names,
         columns=columns,
         missing=features.missing,
+        **marks,
     )
     if group is not None:
         graph.group_column = group
@@ -135,16 +131,11 @@ def _nodes(path: Path, schema: Schema | None, group: str | None) -> Table:
             "column of nodes."
         )
     own = () if group is None else (group,)
-    wanted = (*NODE_COLUMNS, *own)
+    file, wanted = _file(path, "nodes"), (*NODE_COLUMNS, *own)
     if schema is None:
-        return Table(_file(path, "nodes"), wanted, needed=("id", "label", *own))
-    return Table(
-        _file(path, "nodes"),
-        wanted,
-        needed=("id", *own),
-        features=schema.names,
-        words=[name for name, kind in schema.features if isinstance(kind, tuple)],
-    )
+        return Table(file, wanted, needed=("id", "label", *own))
+    words = [name for name, kind in schema.features if isinstance(kind, tuple)]
+    return Table(file, wanted, needed=("id", *own), features=schema.names, words=words)
 
 
 def _file(folder: Path, stem: str) -> Path:

@@ -71,13 +71,8 @@ def column_sums(
     values = _dense(x, nodes, columns).astype(np.float64)
     there = np.ones(values.shape, dtype=bool)
     if missing is not None and missing.shape[1]:
-        rows = np.full(x.shape[0], -1)
-        rows[nodes] = np.arange(len(nodes))
-        places = np.full(x.shape[1], -1)
-        places[columns] = np.arange(len(columns))
-        row, place = rows[missing[0]], places[missing[1]]
-        inside = (row >= 0) & (place >= 0)
-        there[row[inside], place[inside]] = False
+        gaps = sparse.coo_array((np.ones(missing.shape[1]), missing), shape=x.shape).tocsr()
+        there = _dense(gaps, nodes, columns) == 0
         values[~there] = 0.0
     return np.stack([there.sum(axis=0), values.sum(axis=0), (values**2).sum(axis=0)])
 
@@ -158,17 +153,13 @@ def scaled(x: Features, scaling: Scaling, missing: NDArray[np.integer] | None = 
         result = x.copy()
         result[:, moved] = values
         return result
-    kept = x.tocoo()
-    stays = ~np.isin(kept.col, moved)
+    stays = ~np.isin(np.arange(x.shape[1]), moved)
     row, place = np.nonzero(values)
-    entries = (
-        np.concatenate([kept.data[stays], values[row, place]]),
-        (
-            np.concatenate([kept.row[stays], row]),
-            np.concatenate([kept.col[stays], moved[place]]),
-        ),
-    )
-    return sparse.csr_array(entries, shape=x.shape, dtype=np.float32)
+    entries = sparse.coo_array((values[row, place], (row, moved[place])), shape=x.shape)
+    kept = x.copy()
+    kept.data[~stays[kept.indices]] = 0
+    kept.eliminate_zeros()
+    return sparse.csr_array(kept + entries.tocsr(), dtype=np.float32)
 
 
 def _dense(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fedcover.errors import DataError, shown
-from fedcover.graphs.files import check_regular
+from fedcover.files import check_regular
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

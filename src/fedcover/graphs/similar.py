@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.preprocessing import normalize
-from sklearn.utils.extmath import safe_sparse_dot
 
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.partition import ClientGraph
@@ -46,7 +44,8 @@ def similar_nodes(x: Features, k: int = NEAREST, block: int = BLOCK) -> NDArray[
         stop = min(start + block, n)
         # Within a row the cosine is ordered as dot² / norm² of the other node; both are integers
         # where features are binary, so that equal cosines are equal numbers.
-        dots = safe_sparse_dot(rows[start:stop], columns, dense_output=True)
+        dots = rows[start:stop] @ columns
+        dots = dots.toarray() if sparse.issparse(dots) else dots
         likeness = np.maximum(dots, 0.0, dtype=np.float64) ** 2 / norm2
         likeness[np.arange(stop - start), np.arange(start, stop)] = 0.0
         _top(likeness, nodes[start:stop])
@@ -88,6 +87,8 @@ def _comparable(x: Features) -> Features:
 
     Features that were binary before some row-wise scaling are then 0 and 1 again, exactly.
     """
+    from sklearn.preprocessing import normalize  # takes a second, which few runs need
+
     rows = sparse.csr_array(x, dtype=np.float64) if sparse.issparse(x) else np.asarray(x)
     if rows.ndim != 2:
         raise DataError(f"x has shape {rows.shape}; it must be (nodes, features).")

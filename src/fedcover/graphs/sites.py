@@ -6,7 +6,6 @@ party's, in the layout of :mod:`fedcover.graphs.readers`.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,8 +102,9 @@ def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np
     dtype = np.uint8 if kind == "binary" else np.float32
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-        try:
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+            beside = Path(folder) / path.name
+            beside.mkdir()
             for number, part in enumerate(client_graphs(graph, partition)):
                 rows = x[part.nodes]
                 dense = sparse.csr_array(rows).toarray()
@@ -118,17 +118,14 @@ def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np
                 ).hstack(pl.DataFrame(dense.astype(dtype), schema=features))
                 once = part.edge_index[:, part.edge_index[0] < part.edge_index[1]]
                 ends = {name: ids[part.nodes][end] for name, end in zip(ENDS, once, strict=True)}
-                folder = beside / _site_name(partition, number)
-                folder.mkdir()
-                nodes.write_parquet(folder / "nodes.parquet")
-                pl.DataFrame(ends).write_parquet(folder / "edges.parquet")
+                site = beside / _site_name(partition, number)
+                site.mkdir()
+                nodes.write_parquet(site / "nodes.parquet")
+                pl.DataFrame(ends).write_parquet(site / "edges.parquet")
             (beside / SCHEMA_FILE).write_text(schema.to_json() + "\n", encoding="utf-8")
-            beside.chmod(0o755)
             if path.exists():
                 path.rmdir()
             beside.rename(path)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}.") from error
     return schema

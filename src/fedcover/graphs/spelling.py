@@ -5,7 +5,7 @@ point or, between semicolons, a comma.
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import polars as pl
 
@@ -68,14 +68,6 @@ def _folded(name: str) -> str:
     return re.sub(r"[\s_-]+", "_", name.strip().lower())
 
 
-class AmbiguousNumberError(ValueError):
-    """A number that could be another one; ``row`` and ``column`` are where it stands."""
-
-    def __init__(self, what: str, row: int, column: str) -> None:
-        super().__init__(what)
-        self.row, self.column = row, column
-
-
 def stripped(values: pl.Series) -> pl.Series:
     """Words without blanks around them, empty ones as null."""
     text = values.cast(pl.String).str.strip_chars()
@@ -100,22 +92,26 @@ def as_integers(values: pl.Series) -> pl.Series:
     return values.str.head(-2) if whole else values
 
 
-def with_points(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
+def with_points(
+    frame: pl.DataFrame,
+    columns: Iterable[str],
+    refuse_where: Callable[[pl.Series, str, str, pl.Series], None],
+) -> pl.DataFrame:
     """The frame with decimal points in those of the columns that hold numbers; words stay.
 
-    Where commas stand for points, a point would be something else: it is refused.
-
-    >>> with_points(pl.DataFrame({"x": ["1,5", "2"], "y": ["a,b", None]}), ["x", "y"]).rows()
-    [('1.5', 'a,b'), ('2', None)]
+    Where commas stand for points, a point would be something else: it is refused, and so is a
+    number that may be one of thousands.
     """
     texts = {name: stripped(frame[name]) for name in columns}
     numbers = {name: text for name, text in texts.items() if _are_numbers(text)}
     with_commas = [name for name, text in numbers.items() if _like(text, _COMMA).any()]
     for name, text in numbers.items():
-        _refuse_thousands(name, text)
+        why = "{} may be a number of thousands; write numbers without separators"
+        refuse_where(_thousands(text), name, why, text)
         if with_commas:
-            other = f"the column {shown(with_commas[0])} has decimal commas"
-            _refuse(name, text, _like(text, _POINT), f"has a decimal point, but {other}")
+            other = shown(with_commas[0])
+            why = f"{{}} has a decimal point, but the column {other} has decimal commas"
+            refuse_where(_like(text, _POINT), name, why, text)
     return frame.with_columns(_pointed(numbers[name]).alias(name) for name in with_commas)
 
 
@@ -137,21 +133,13 @@ def _are_numbers(text: pl.Series) -> bool:
     return 2 * int(numbers.sum()) > len(text)
 
 
-def _refuse_thousands(name: str, text: pl.Series) -> None:
-    """Refuse a column where three digits follow each separator and no longer number is without:
-    950 and 1,234 are what a spreadsheet shows as thousands."""
-    thousands = _like(text, _THOUSAND)
-    others = text.filter(~thousands).drop_nulls()
-    if thousands.sum() > 1 and len(others) and _like(others, _SHORT).all():
-        why = "may be a number of thousands; write numbers without separators"
-        _refuse(name, text, thousands, why)
+def _thousands(text: pl.Series) -> pl.Series:
+    """Where three digits follow a separator, if they do so after each, and no longer number is
+    without: 950 and 1,234 are what a spreadsheet shows as thousands."""
+    found = _like(text, _THOUSAND)
+    others = text.filter(~found).drop_nulls()
+    return found & (found.sum() > 1 and len(others) > 0 and bool(_like(others, _SHORT).all()))
 
 
 def _like(text: pl.Series, pattern: str) -> pl.Series:
     return text.str.contains(pattern).fill_null(False)
-
-
-def _refuse(name: str, text: pl.Series, wrong: pl.Series, why: str) -> None:
-    if wrong.any():
-        row = int(wrong.arg_max() or 0)
-        raise AmbiguousNumberError(f"{shown(text[row])} {why}", row, name)

@@ -69,7 +69,7 @@ def list_rows(data: str | Path | None = None) -> list[DatasetRow]:
         raw = locate(dataset.name, data)
         ours = None if raw is None else describe(load(dataset.name, data))
         place = "to fetch" if raw is None else "embedded" if raw.is_file() else str(raw)
-        note = dataset.slip or ""
+        note = dataset.slip
         rows.append(DatasetRow(dataset.name, dataset.title, place, ours, dataset.published, note))
     return rows
 
@@ -83,7 +83,7 @@ def show_rows(name_or_path: str | Path, data: str | Path | None = None) -> list[
     ]
     dataset = DATASETS.get(str(name_or_path).lower())
     if dataset is not None and dataset.published is not None:
-        rows.append(GraphRow("paper", dataset.published, dataset.slip or ""))
+        rows.append(GraphRow("paper", dataset.published, dataset.slip))
     return rows
 
 

@@ -16,11 +16,10 @@ import numpy as np
 import polars as pl
 
 from fedcover.errors import DataError, listed, shown
-from fedcover.graphs.files import check_expansion, check_regular, unpacked
-from fedcover.graphs.parquet import check_parquet
+from fedcover.files import check_regular
+from fedcover.graphs.compressed import check_expansion, check_parquet, unpacked
 from fedcover.graphs.spelling import (
     NANS,
-    AmbiguousNumberError,
     as_integers,
     is_index,
     meanings,
@@ -52,6 +51,8 @@ class Table:
     counted from 1), and the column as the file spells it.
     """
 
+    kind = "column"
+
     def __init__(
         self,
         path: Path,
@@ -62,7 +63,7 @@ class Table:
         others: bool = True,
     ) -> None:
         check_regular(path)
-        self.path = path
+        self.path, self.name = path, str(path)
         self.is_csv = path.suffix != ".parquet"
         self._delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
         self.spelt: dict[str, str] = {}  # how the file spells each column
@@ -79,24 +80,14 @@ class Table:
                 self.refuse(f"has no column {_called(column)}; it has {listed(header)}")
         rest = [name for name in columns if name not in wanted]
         if not self.is_csv:
-            self.frame = self._read_parquet(
-                {
-                    column: name
-                    for name, column in zip(header, columns, strict=True)
-                    if others or column in wanted
-                }
-            )
+            named = zip(columns, header, strict=True)
+            self.frame = self._read_parquet({c: n for c, n in named if others or c in wanted})
         elif not rest or (self._delimiter == ";" and not others):
             self.frame = self._strings(content, columns)
         else:
             self.frame = self._read_csv(content, columns, rest, words)
         if self.is_csv and self.frame[self.frame.columns[-1]].has_nulls():
             self._refuse_short_rows(content)
-
-    @property
-    def name(self) -> str:
-        """What errors call it."""
-        return str(self.path)
 
     def text(self, column: str, empty: bool = False) -> pl.Series:
         """A column of names: strings or integers, without blanks around them.
@@ -133,16 +124,15 @@ class Table:
 
     def refuse(self, what: str, *, row: int | None = None, column: str | None = None) -> NoReturn:
         """Raise the error: file, place, what is the matter."""
-        place = str(self.path)
-        if row is not None:
-            place += f", line {self._line(row)}" if self.is_csv else f", row {row + 1}"
+        place = "" if row is None else f", {self.place(row)}"
         if column is not None:
-            place += f", column {shown(self._spelt(column))}"
+            place += f", {self.kind} {shown(self.spelt.get(column, column))}"
         what = " ".join(what.splitlines())  # a name in it may be of several lines
-        raise DataError(f"{place}: {what}." if place != str(self.path) else f"{place} {what}.")
+        raise DataError(f"{self.name}{place}{':' if place else ''} {what}.")
 
-    def _spelt(self, column: str) -> str:
-        return self.spelt.get(column, column)
+    def place(self, row: int) -> str:
+        """What errors call a row."""
+        return f"line {self._line(row)}" if self.is_csv else f"row {row + 1}"
 
     def _spelling(
         self, header: Sequence[str], columns: Sequence[str], wanted: Collection[str]
@@ -204,10 +194,13 @@ class Table:
             content = unpacked(self.path) if packed else self.path.read_bytes()
         except OSError:
             self.refuse("is not a readable file")
+        text = _text(content)
         try:
-            content.decode()
+            while text.read(2**20):
+                pass
         except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
+            at = text.buffer.tell() - len(error.object) + error.start
+            line = content.count(b"\n", 0, at) + 1
             raise DataError(
                 f"{self.path}, line {line}: is not text in UTF-8; save the file with that encoding."
             ) from None
@@ -239,10 +232,7 @@ class Table:
     ) -> pl.DataFrame:
         if self._delimiter == ";":
             numbers = [name for name in rest if name not in (words or ())]
-            try:
-                return with_points(self._strings(content, columns), numbers)
-            except AmbiguousNumberError as found:
-                self.refuse(str(found), row=found.row, column=found.column)
+            return with_points(self._strings(content, columns), numbers, self.refuse_where)
         if content.endswith(f'{self._delimiter}"'.encode()):
             return self._strings(content, columns)  # as a number, polars would panic on that
         types: dict[str, type[pl.DataType]] = dict.fromkeys(columns, pl.String)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -32,29 +32,16 @@ from fedcover.models.vae import (
     squared_loss,
 )
 from fedcover.models.vaes import (
+    Features,
     Key,
     TrainedVae,
     dense,
     initial_weights_of,
     settings_binary,
-    training_features,
 )
 from fedcover.privacy import noise_multiplier, require_opacus
-from fedcover.training.plan import PartyGraph
 
 BOUND = 100.0  # of a feature's size
-
-
-def train_private_vaes(
-    clients: Sequence[PartyGraph], keys: Sequence[Key], settings: VaeSettings, privacy: Privacy
-) -> Iterator[tuple[int, TrainedVae]]:
-    """One private VAE for each client, as (position in ``clients``, VAE)."""
-    require_opacus()
-    for client, (_, number) in zip(clients, keys, strict=True):
-        check_size(len(client.train), number, privacy)
-    for i, (client, key) in enumerate(zip(clients, keys, strict=True)):
-        x, binary = dense(training_features(client)), settings_binary(settings, client)
-        yield i, train_private_vae(x, binary, key, settings, privacy)
 
 
 def check_size(nodes: int, number: int, privacy: Privacy) -> None:
@@ -74,42 +61,41 @@ def check_size(nodes: int, number: int, privacy: Privacy) -> None:
 
 
 def noise_note(
-    clients: Sequence[PartyGraph], settings: VaeSettings, privacy: Privacy
+    trained: Sequence[int], features: int, settings: VaeSettings, privacy: Privacy
 ) -> str | None:
     r"""A sentence for the run when there is more noise than data at some clients, else None.
+
+    ``trained`` is how many training nodes each client has.
 
     Over the training and over all :math:`P` weights the noise is :math:`\sqrt{T P} \sigma C` long,
     the sum of the gradients at most :math:`T q n C`.
     """
-    features = clients[0].x.shape[1]
     per_hidden_unit = 2 * features + 3 * settings.latent + 2
     weights = settings.hidden * per_hidden_unit + 2 * settings.latent + features
     reach = privacy.sample_rate * math.sqrt(privacy.steps)
     noise = noise_multiplier(privacy) * math.sqrt(weights)
-    loud = sum(reach * len(client.train) < noise for client in clients)
+    loud = sum(reach * nodes < noise for nodes in trained)
     if not loud:
         return None
     return (
-        f"{privacy.asked}: at {loud} of {len(clients)} clients the noise on the VAE's "
+        f"{privacy.asked}: at {loud} of {len(trained)} clients the noise on the VAE's "
         f"{weights:,} weights is longer than all gradients together can be, so that prototypes "
         "lean on the public start."
     )
 
 
-def train_private_vae(
-    x: NDArray[np.float32],
-    binary: bool,
-    key: Key,
-    settings: VaeSettings,
-    privacy: Privacy,
+def trained_private_vae(
+    x: Features, key: Key, settings: VaeSettings, privacy: Privacy
 ) -> TrainedVae:
     """DP-SGD (Abadi et al., 2016) with Poisson sampling and Adam on the noisy sum."""
+    require_opacus()
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
     from opacus.optimizers import DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 
     # Out of bounds, a gradient could overflow, and the broken weights would betray their node.
-    nodes = torch.from_numpy(x).nan_to_num().clamp(-BOUND, BOUND)
+    nodes, binary = torch.tensor(dense(x)).nan_to_num(), settings_binary(settings, x)
+    nodes.clamp_(-BOUND, BOUND)
     module = VAE(public_start(key, x.shape[1], settings, privacy, binary=binary))
     clipped = GradSampleModuleFastGradientClipping(
         module, loss_reduction="sum", max_grad_norm=privacy.max_grad_norm

@@ -8,8 +8,8 @@ paper's section 3; over a client's nodes it is the paper's appendix, "Sparsity R
                  + \beta \mathcal L_{sparse}
 
 with :math:`\mathcal L_{rec}` and :math:`\mathcal L_{kl}` averaged over the nodes and summed over
-features and latent units. The functions below take one client's tensors; the stack of all clients
-(:mod:`fedcover.models.vaes`) and the private training (:mod:`fedcover.privacy`) use them too.
+features and latent units. :mod:`fedcover.models.vaes` trains it,
+:mod:`fedcover.models.private_vae` with differential privacy.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from fedcover.config import VaeSettings
+
+LARGEST = 10.0  # log-variance, up or down: further out its exponential does harm
 
 
 def bernoulli_loss(logits: Tensor, x: Tensor) -> Tensor:
@@ -42,36 +44,14 @@ def kl_to_prior(mean: Tensor, log_variance: Tensor) -> Tensor:
     return 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(dim=-1)
 
 
-def sparsity(activation: Tensor, rho: float) -> Tensor:
-    r""":math:`\sum_i \rho \log\frac{\rho}{\hat\rho_i}
-    + (1-\rho) \log\frac{1-\rho}{1-\hat\rho_i}`, of mean activations :math:`\hat\rho` in (0, 1).
-    """
-    # A float32 sigmoid reaches 1, and 0 nearly; there the term's gradient must not be infinite.
-    logit = activation.logit(eps=1e-6)
-    return sparsity_of_logit(logit, rho)
-
-
 def sparsity_of_logit(logit: Tensor, rho: float) -> Tensor:
-    """:func:`sparsity` of the activation whose logit is given; finite for any logit."""
+    r""":math:`\sum_i \rho \log\frac{\rho}{\hat\rho_i}
+    + (1-\rho) \log\frac{1-\rho}{1-\hat\rho_i}`, of activations :math:`\hat\rho` whose logits
+    are given; finite for any logit.
+    """
     softplus = nn.functional.softplus
     entropy = rho * math.log(rho) + (1 - rho) * math.log(1 - rho)
     return (entropy + rho * softplus(-logit) + (1 - rho) * softplus(logit)).sum(dim=-1)
-
-
-def vae_loss(
-    output: Tensor, x: Tensor, posterior: Posterior, settings: VaeSettings, *, binary: bool
-) -> Tensor:
-    """The weighted total over one client's nodes; the activations are the latent means' sigmoids.
-
-    ``output`` holds logits for binary features and values for real ones.
-    """
-    reconstruction = bernoulli_loss(output, x) if binary else squared_loss(output, x)
-    activation = posterior.mean.sigmoid().mean(dim=0)
-    return (
-        settings.lambda_rec * reconstruction.mean()
-        + settings.lambda_kl * kl_to_prior(*posterior).mean()
-        + settings.beta * sparsity(activation, settings.rho)
-    )
 
 
 class Posterior(NamedTuple):
@@ -84,7 +64,7 @@ class Posterior(NamedTuple):
     def of(cls, both: Tensor) -> Posterior:
         """From the encoder's output; log-variances stay where their exponential does no harm."""
         mean, log_variance = both.chunk(2, dim=-1)
-        return cls(mean, log_variance.clamp(-10, 10))
+        return cls(mean, log_variance.clamp(-LARGEST, LARGEST))
 
     def sample(self, noise: Tensor) -> Tensor:
         """The reparametrisation: mean + standard deviation · noise."""
@@ -92,7 +72,7 @@ class Posterior(NamedTuple):
 
 
 class VaeWeights(NamedTuple):
-    """One client's parameters, inputs × outputs, or many clients' with one more axis in front."""
+    """One client's parameters, inputs × outputs."""
 
     encoder: Tensor  # (features, hidden)
     encoder_bias: Tensor  # (1, hidden)
@@ -123,25 +103,20 @@ def initial_vae_weights(
 
 
 def encode(weights: VaeWeights, x: Tensor) -> Posterior:
-    """q(z|x) of one client's nodes, or of a batch of clients'."""
-    hidden = _affine(x, weights.encoder, weights.encoder_bias).relu()
-    both = _affine(hidden, weights.posterior, weights.posterior_bias)
+    """q(z|x) of one client's nodes."""
+    hidden = torch.addmm(weights.encoder_bias, x, weights.encoder).relu()
+    both = torch.addmm(weights.posterior_bias, hidden, weights.posterior)
     return Posterior.of(both)
 
 
 def decode(weights: VaeWeights, z: Tensor) -> Tensor:
     """The decoder's linear output: logits for binary features, values for real ones."""
-    hidden = _affine(z, weights.decoder, weights.decoder_bias).relu()
-    return _affine(hidden, weights.output, weights.output_bias)
-
-
-def _affine(x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
-    multiply = torch.addmm if x.ndim == 2 else torch.baddbmm
-    return multiply(bias, x, matrix)
+    hidden = torch.addmm(weights.decoder_bias, z, weights.decoder).relu()
+    return torch.addmm(weights.output_bias, hidden, weights.output)
 
 
 class VAE(nn.Module):
-    """The same model as layers: what Opacus trains, and the oracle of the stacked program."""
+    """The same model as layers: what Opacus trains, and an oracle for tests."""
 
     def __init__(self, weights: VaeWeights) -> None:
         super().__init__()

@@ -1,15 +1,14 @@
-"""Every client's VAE (paper, section 5.2), the clients of all seeds trained as one program.
+"""A party's VAE (paper, section 5.2): full-batch Adam with a gradient written by hand.
 
-Clients of about equal size form a block: one padded batch, one tensor for each layer's weights,
-one fused Adam. Blocks are small enough for weights and optimiser state to stay in the processor's
-cache through all epochs, which is where the time goes otherwise. A client's result does not
-depend on its neighbours in the block.
+A party trains alone, on one thread: its VAE is the same bit for bit whoever trains beside it, and
+so are its prototypes. The gradient is written out because its products are small, and autograd
+would take as long again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,27 +17,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.config import VaeSettings
-from fedcover.errors import UsageError
 from fedcover.models.vae import (
+    LARGEST,
     VaeWeights,
     decode,
     encode,
     initial_vae_weights,
-    kl_to_prior,
-    sparsity,
 )
-from fedcover.training.layout import Layout
-from fedcover.training.plan import Features, PartyGraph
+
+Features = Any  # a scipy CSR array or a numpy array, nodes × features
 
 Key = tuple[int, int]
-"""(seed, client number): what a client's random numbers depend on."""
+"""(seed, party number): what a party's random numbers depend on."""
 
-BLOCK_WEIGHTS = 2_000_000  # weights in a block; Adam keeps four numbers for each
+TINY = 1e-6  # a mean activation this near to 0 or 1 counts as that: its slope must not be infinite
 
 
 @dataclass(frozen=True)
 class TrainedVae:
-    """A client's VAE after training."""
+    """A party's VAE after training."""
 
     weights: VaeWeights
     binary: bool
@@ -47,13 +44,13 @@ class TrainedVae:
     @torch.no_grad()
     def reconstruct(self, x: Features) -> NDArray[np.float32]:
         """Nodes × features: decoded from the mean of q(z|x), hence the same each time."""
-        inputs = torch.from_numpy(dense(x)) / self.unit
+        inputs = torch.tensor(dense(x)) / self.unit
         return self._decoded(encode(self.weights, inputs).mean)
 
     @torch.no_grad()
     def decode(self, z: NDArray[np.floating]) -> NDArray[np.float32]:
         """Nodes × features, for latent vectors: probabilities if the features are binary."""
-        return self._decoded(torch.from_numpy(np.asarray(z, dtype=np.float32)))
+        return self._decoded(torch.tensor(z, dtype=torch.float32))
 
     def _decoded(self, z: Tensor) -> NDArray[np.float32]:
         output = decode(self.weights, z)
@@ -62,38 +59,83 @@ class TrainedVae:
         return decoded
 
 
-def trained_vaes(
-    clients: Sequence[PartyGraph], keys: Sequence[Key], settings: VaeSettings
-) -> Iterator[tuple[int, TrainedVae]]:
-    """One VAE for each client, on its training nodes alone, as (position in ``clients``, VAE).
-
-    ``keys[i]`` is client i's. They come block after block: few are held at once.
-    """
-    if len(keys) != len(clients):
-        raise UsageError(f"There are {len(keys)} keys, but must be one for each client.")
-    binary = [settings_binary(settings, client) for client in clients]
-    for kind in (True, False):
-        members = [i for i in range(len(clients)) if binary[i] == kind]
-        members.sort(key=lambda i: -len(clients[i].train))
-        for block in _blocks([len(clients[i].train) for i in members], clients, settings):
-            of = members[block]
-            yield from zip(
-                of,
-                _train([clients[i] for i in of], [keys[i] for i in of], settings, binary=kind),
-                strict=True,
-            )
-
-
-def training_features(client: PartyGraph) -> Features:
-    """The only features that a VAE ever sees."""
-    return client.x[np.sort(client.train)]
+@torch.no_grad()
+def trained_vae(x: Features, key: Key, settings: VaeSettings) -> TrainedVae:
+    """The VAE of these features, the training nodes' of the party with this key."""
+    binary, features = settings_binary(settings, x), dense(x)
+    unit = unit_of(features, binary=binary)
+    features /= unit
+    start = initial_weights_of(key, features.shape[1], settings)
+    start = start._replace(output_bias=marginal_output(features, binary=binary))
+    # One tensor of all weights is one step of Adam. Tensors of torch's own begin at full cache
+    # lines, numpy's anywhere, and products round by where they begin.
+    flat = torch.cat([tensor.flatten() for tensor in start])
+    flat.grad = torch.zeros_like(flat)
+    weights, gradient = _views(flat, start), _views(flat.grad, start)
+    adam = torch.optim.Adam([flat], lr=settings.lr, fused=True)
+    inputs, generator = torch.tensor(features), noise_of(key)
+    for _ in range(settings.epochs if len(features) else 0):
+        noise = torch.randn(len(features), settings.latent, generator=generator)
+        differentiate(weights, inputs, noise, settings, binary=binary, into=gradient)
+        adam.step()
+    return TrainedVae(weights, binary, unit)
 
 
-def settings_binary(settings: VaeSettings, client: PartyGraph) -> bool:
-    """Whether the client's features are 0 or 1, by the settings or else by the training nodes."""
-    if settings.binary is not None:
-        return settings.binary
-    return is_binary(training_features(client))
+def differentiate(
+    weights: VaeWeights,
+    x: Tensor,
+    noise: Tensor,
+    settings: VaeSettings,
+    *,
+    binary: bool,
+    into: VaeWeights,
+) -> None:
+    """Write the gradient of the loss (:mod:`fedcover.models.vae`) ``into`` these tensors."""
+    threshold_backward = torch.ops.aten.threshold_backward  # nothing flows back through a relu's 0
+    share = 1 / len(x)
+    hidden = torch.addmm(weights.encoder_bias, x, weights.encoder).relu_()
+    both = torch.addmm(weights.posterior_bias, hidden, weights.posterior)
+    mean, log_variance = both.chunk(2, dim=1)
+    deviation = (0.5 * log_variance.clamp(-LARGEST, LARGEST)).exp_()
+    z = mean + deviation * noise
+    decoded = torch.addmm(weights.decoder_bias, z, weights.decoder).relu_()
+    output = torch.addmm(weights.output_bias, decoded, weights.output)
+
+    # Both reconstruction losses have the gradient (reconstruction − x) at the output.
+    error = output.sigmoid_() if binary else output
+    error.sub_(x).mul_(settings.lambda_rec * share)
+    _linear(decoded, error, into.output, into.output_bias)
+    at_decoded = threshold_backward(error @ weights.output.T, decoded, 0.0)
+    _linear(z, at_decoded, into.decoder, into.decoder_bias)
+    at_z = at_decoded @ weights.decoder.T
+
+    active, kl = mean.sigmoid(), settings.lambda_kl * share
+    rate = active.mean(dim=0).clamp(TINY, 1 - TINY)
+    sparse = settings.beta * share * ((1 - settings.rho) / (1 - rate) - settings.rho / rate)
+    at_mean = at_z + kl * mean + sparse * active * (1 - active)
+    at_variance = 0.5 * (at_z * noise * deviation + kl * (deviation.square() - 1))
+    at_variance *= log_variance.abs() <= LARGEST
+    at_both = torch.cat([at_mean, at_variance], dim=1)
+    _linear(hidden, at_both, into.posterior, into.posterior_bias)
+    at_hidden = threshold_backward(at_both @ weights.posterior.T, hidden, 0.0)
+    _linear(x, at_hidden, into.encoder, into.encoder_bias)
+
+
+def _linear(x: Tensor, error: Tensor, matrix: Tensor, bias: Tensor) -> None:
+    """The gradients of a layer's matrix and bias, from its inputs and its outputs' gradient."""
+    torch.mm(x.T, error, out=matrix)
+    torch.sum(error, dim=0, keepdim=True, out=bias)
+
+
+def _views(flat: Tensor, like: VaeWeights) -> VaeWeights:
+    """The pieces of one tensor, in the shapes of these weights."""
+    pieces = torch.split(flat, [tensor.numel() for tensor in like])
+    return VaeWeights(*(p.view(t.shape) for p, t in zip(pieces, like, strict=True)))
+
+
+def settings_binary(settings: VaeSettings, x: Features) -> bool:
+    """Whether features are 0 or 1, by the settings or else by looking at the training nodes'."""
+    return is_binary(x) if settings.binary is None else settings.binary
 
 
 def is_binary(x: Features) -> bool:
@@ -108,7 +150,7 @@ def dense(x: Features) -> NDArray[np.float32]:
 
 
 def initial_weights_of(key: Key, features: int, settings: VaeSettings) -> VaeWeights:
-    """Where a client's training starts, up to the output's bias."""
+    """Where a party's training starts, up to the output's bias."""
     return initial_vae_weights(features, settings, np.random.default_rng([*key, 0x7AE0]))
 
 
@@ -136,77 +178,3 @@ def unit_of(x: NDArray[np.float32], *, binary: bool) -> float:
     """The root of the features' mean variance, in which a real VAE's unit variance is measured."""
     variance = 0.0 if binary or not len(x) else float(x.var(axis=0, dtype=np.float64).mean())
     return variance**0.5 or 1.0
-
-
-def _blocks(
-    sizes: Sequence[int], clients: Sequence[PartyGraph], settings: VaeSettings
-) -> Iterator[slice]:
-    """Neighbours of similar size, as many as stay in the cache."""
-    if not sizes:
-        return
-    features = clients[0].x.shape[1]
-    most = max(1, BLOCK_WEIGHTS // (2 * settings.hidden * (features + settings.latent)))
-    for block in Layout(np.array(sizes)).blocks:
-        for start in range(block.start, block.stop, most):
-            yield slice(start, min(start + most, block.stop))
-
-
-def _train(
-    clients: Sequence[PartyGraph], keys: Sequence[Key], settings: VaeSettings, *, binary: bool
-) -> list[TrainedVae]:
-    """Train one block of clients for all epochs."""
-    sizes = [len(client.train) for client in clients]
-    features = clients[0].x.shape[1]
-    x = torch.zeros(len(clients), max(*sizes, 1), features)
-    share = torch.zeros(len(clients), x.shape[1], 1)  # 1/n for a client's nodes, 0 for padding
-    starts, units = [], []
-    for k, (client, key) in enumerate(zip(clients, keys, strict=True)):
-        mine = dense(training_features(client))
-        unit = unit_of(mine, binary=binary)
-        mine /= unit
-        x[k, : sizes[k]] = torch.from_numpy(mine)
-        share[k, : sizes[k]] = 1 / max(sizes[k], 1)
-        start = initial_weights_of(key, features, settings)
-        starts.append(start._replace(output_bias=marginal_output(mine, binary=binary)))
-        units.append(unit)
-    weights = VaeWeights(
-        *(torch.stack(tensors).requires_grad_() for tensors in zip(*starts, strict=True))
-    )
-    del starts
-    _descend(weights, x, share, sizes, [noise_of(key) for key in keys], settings, binary=binary)
-    return [
-        TrainedVae(VaeWeights(*(t.detach()[k] for t in weights)), binary, unit)
-        for k, unit in enumerate(units)
-    ]
-
-
-def _descend(
-    weights: VaeWeights,
-    x: Tensor,
-    share: Tensor,
-    sizes: Sequence[int],
-    noises: Sequence[torch.Generator],
-    settings: VaeSettings,
-    *,
-    binary: bool,
-) -> None:
-    """Full-batch Adam on the sum of the clients' losses, which leaves each its own gradient."""
-    adam = torch.optim.Adam(list(weights), lr=settings.lr, fused=True)
-    noise = torch.zeros(*x.shape[:2], settings.latent)
-    for _ in range(settings.epochs):
-        for k, generator in enumerate(noises):
-            torch.randn(sizes[k], settings.latent, generator=generator, out=noise[k, : sizes[k]])
-        posterior = encode(weights, x)
-        output = decode(weights, posterior.sample(noise))
-        activation = (posterior.mean.sigmoid() * share).sum(dim=1)
-        rest = (
-            settings.lambda_kl * (kl_to_prior(*posterior) * share[..., 0]).sum()
-            + settings.beta * sparsity(activation, settings.rho).sum()
-        )
-        # Both reconstruction losses have the gradient (reconstruction − x) at the output.
-        with torch.no_grad():
-            reconstruction = output.sigmoid() if binary else output.clone()
-            error = reconstruction.sub_(x).mul_(settings.lambda_rec * share)
-        adam.zero_grad(set_to_none=True)
-        torch.autograd.backward([output, rest], [error, None])
-        adam.step()

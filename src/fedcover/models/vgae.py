@@ -63,24 +63,33 @@ def noise(nodes: int, latent: int, seed: int, client: int, step: int) -> NDArray
     return rng.standard_normal((nodes, latent), dtype=np.float32)
 
 
-def link_loss(
-    outputs: Tensor, epsilon: Tensor, linked: Tensor, apart: Tensor, weights: list[Tensor]
-) -> Tensor:
-    """The sum of all clients' losses.
+class Shares(NamedTuple):
+    """One over the number of its kind at its client, so that sums become clients' means."""
 
-    ``weights`` are those of the linked pairs, of the pairs apart and of the nodes: each is one over
-    the number of its kind at its client, so that sums become means; the divergence is a mean over
-    nodes that is divided by their number once more, as in PyG's examples.
-    """
+    linked: Tensor  # of each linked pair
+    apart: Tensor  # of each pair without a link
+    nodes: Tensor
+
+
+def link_loss(
+    outputs: Tensor, epsilon: Tensor, linked: Tensor, apart: Tensor, shares: Shares
+) -> Tensor:
+    """The sum of all clients' losses."""
     mu, logstd = outputs.chunk(2, dim=1)
     logstd = logstd.clamp(max=MAX_LOGSTD)
     z = mu + epsilon * logstd.exp()
+    return recon_loss(z, linked, apart, shares) + kl_loss(mu, logstd, shares)
+
+
+def recon_loss(z: Tensor, linked: Tensor, apart: Tensor, shares: Shares) -> Tensor:
+    """The cross-entropy of the pairs: its mean over those with a link, plus that over the rest."""
     near = (z[linked[0]] * z[linked[1]]).sum(dim=1)
     far = (z[apart[0]] * z[apart[1]]).sum(dim=1)
     softplus = torch.nn.functional.softplus
+    return (softplus(-near) * shares.linked).sum() + (softplus(far) * shares.apart).sum()
+
+
+def kl_loss(mu: Tensor, logstd: Tensor, shares: Shares) -> Tensor:
+    """The mean divergence from the standard normal, over the number of nodes once more."""
     divergence = -0.5 * (1 + 2 * logstd - mu**2 - (2 * logstd).exp()).sum(dim=1)
-    return (
-        (softplus(-near) * weights[0]).sum()
-        + (softplus(far) * weights[1]).sum()
-        + (divergence * weights[2] ** 2).sum()
-    )
+    return (divergence * shares.nodes**2).sum()

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from fedcover.config import Config, recipe_of
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.catalogue import DATASETS
 
 PRESETS = ("default", "paper")
-KINDS = ("statistics", "cuts", "cells", "change", "bytes")
-STYLES = ("lines", "heatmap")
 UNTRAINED = ("statistics", "cuts")
 """Kinds about graphs alone: there is no model, so both presets show the same."""
-HEIGHTS = ("set_size", "coverage")
-PUBLISHED = ("main", "scores")
+BLOCK = 5
+"""Seeds that are trained together. It is fixed: a stack of other seeds may round otherwise."""
+ORDER = (
+    "datasets",
+    "missing-edges",
+    "main",
+    "clients",
+    "coverage",
+    "accuracy",
+    "scores",
+    "scores-coverage",
+    "quantiles",
+    "privacy",
+    "communication",
+)
+"""The targets by their place in the paper."""
 OWN = ("clients", "methods", "scores", "quantiles", "alphas", "seeds", "first_seed")
-AXES = ("dataset", "clients", "method", "variant", "score", "quantile", "level")
+"""Settings that have an entry of their own."""
+
+Height = Literal["set_size", "coverage"]
+Axis = Literal["dataset", "clients", "method", "variant", "score", "quantile", "level"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -29,7 +47,7 @@ class Variant:
 
     name: str
     methods: tuple[str, ...]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,11 @@ class Selection:
     against: Mapping[str, str] = field(default_factory=dict)
     variants: tuple[Variant, ...] = ()
 
+    @property
+    def all_variants(self) -> tuple[Variant, ...]:
+        """The variants after the methods without any change."""
+        return Variant("", self.methods), *self.variants
+
 
 @dataclass(frozen=True)
 class Axes:
@@ -51,36 +74,67 @@ class Axes:
     some rows only.
     """
 
-    x: str
-    y: str
-    series: str
-    panels: str
-    style: str = "lines"
+    x: Axis
+    y: Height
+    series: Axis
+    panels: Axis
+    style: Literal["lines", "heatmap"] = "lines"
     where: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Definition:
-    """One target: its place in the paper, its cells, and how they are shown."""
+    """One target: its place in the paper, its cells, and how they are shown.
 
-    target: str
+    The fields are the entries of its file, whose name is the target's.
+    """
+
     title: str
     place: str
-    kind: str
+    kind: Literal["statistics", "cuts", "cells", "change", "bytes"]
     graphs: tuple[str, ...]
     clients: tuple[int, ...] = ()
     levels: tuple[float, ...] = ()
     seeds: int = 5
-    published: str | None = None
+    published: Literal["main", "scores"] | None = None
     baseline: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     figure: Axes | None = None
-    presets: Mapping[str, Selection] = field(default_factory=dict)
+    default: Selection | None = None
+    paper: Selection | None = None
+    target: str = ""
+
+    @property
+    def presets(self) -> dict[str, Selection]:
+        """What each preset shows."""
+        both = {"default": self.default, "paper": self.paper}
+        return {name: selection for name, selection in both.items() if selection}
 
     @property
     def alphas(self) -> tuple[float, ...]:
         """The levels of error."""
         return tuple(round(1 - level, 6) for level in self.levels)
+
+    def configs(self, preset: str) -> Iterator[tuple[str, str, Config]]:
+        """Graph, variant and configuration of each cell."""
+        if preset not in self.presets:
+            return
+        selection, blocks = self.presets[preset], range(0, self.seeds, BLOCK)
+        for variant in selection.all_variants:
+            sides = (self.graphs, self.clients, variant.methods, blocks)
+            for graph, clients, method, first in product(*sides):
+                config = Config.preset(
+                    preset,
+                    clients=clients,
+                    methods=(method,),
+                    scores=selection.scores,
+                    quantiles=selection.quantiles,
+                    alphas=self.alphas,
+                    seeds=min(BLOCK, self.seeds - first),
+                    first_seed=first,
+                    **{**self.settings, **variant.settings},
+                )
+                yield graph, variant.name, config
 
 
 def folder() -> Path:
@@ -100,21 +154,6 @@ def read_all(where: Path | None = None) -> dict[str, Definition]:
     return {name: found[name] for name in ranked}
 
 
-ORDER = (
-    "datasets",
-    "missing-edges",
-    "main",
-    "clients",
-    "coverage",
-    "accuracy",
-    "scores",
-    "scores-coverage",
-    "quantiles",
-    "privacy",
-    "communication",
-)
-
-
 def chosen(targets: str, known: Mapping[str, Definition]) -> list[Definition]:
     """The definitions that a target on the command line names: one, or all."""
     if targets == "all":
@@ -130,14 +169,12 @@ def narrowed(
 ) -> dict[str, Definition]:
     """The definitions with fewer graphs, or another number of seeds; without any graph none."""
     for name in graphs or ():
-        if name not in DATASETS:
-            raise UsageError(f"graphs has {name!r}; it must be one of {', '.join(DATASETS)}.")
+        _one_of("graphs", name, DATASETS)
     found = {}
     for target, definition in known.items():
         kept = tuple(g for g in definition.graphs if graphs is None or g in graphs)
         if kept:
-            count = definition.seeds if seeds is None else seeds
-            found[target] = replace(definition, graphs=kept, seeds=count)
+            found[target] = replace(definition, graphs=kept, seeds=seeds or definition.seeds)
     return found
 
 
@@ -148,127 +185,50 @@ def read(path: Path) -> Definition:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not a TOML file: {error}.") from error
     try:
-        return _definition(path.stem, given)
+        definition = replace(_made(Definition, given, ""), target=path.stem)
+        _check(definition)
     except UsageError as error:
         raise DataError(f"{path}: {error}") from error
-
-
-def _definition(target: str, given: Mapping[str, Any]) -> Definition:
-    _check("", given, ENTRIES, required=("title", "place", "kind", "graphs"))
-    _one_of("kind", given["kind"], KINDS)
-    for name in given["graphs"]:
-        _one_of("graphs", name, DATASETS)
-    trained = given["kind"] not in UNTRAINED
-    if trained:
-        _check("", given, ENTRIES, required=("clients", "levels", *PRESETS))
-    if "published" in given:
-        _one_of("published", given["published"], PUBLISHED)
-    definition = Definition(
-        target=target,
-        title=given["title"],
-        place=given["place"],
-        kind=given["kind"],
-        graphs=tuple(given["graphs"]),
-        clients=tuple(given.get("clients", ())),
-        levels=tuple(given.get("levels", ())),
-        seeds=given.get("seeds", 5),
-        published=given.get("published"),
-        baseline=given.get("baseline"),
-        settings=given.get("settings", {}),
-        figure=_axes(given["figure"]) if "figure" in given else None,
-        presets={name: _selection(name, given[name]) for name in PRESETS if name in given},
-    )
-    if trained:
-        _try(definition)
     return definition
 
 
-def _selection(preset: str, given: Mapping[str, Any]) -> Selection:
-    _check(f"{preset}.", given, SELECTION, required=("methods", "scores", "quantiles"))
-    methods = _recipes(given["methods"])
-    variants = []
-    for entry in given.get("variants", ()):
-        own = dict(entry)
-        place = f"{preset}.variants."
-        needed = {"name": str, "methods": [str]}
-        _check(place, {k: v for k, v in own.items() if k in needed}, needed, tuple(needed))
-        variants.append(Variant(own.pop("name"), _recipes(own.pop("methods")), own))
-    for method in given.get("against", {}):
-        _one_of(f"{preset}.against", method, methods)
-    return Selection(
-        methods=methods,
-        scores=tuple(given["scores"]),
-        quantiles=tuple(given["quantiles"]),
-        against=dict(given.get("against", {})),
-        variants=tuple(variants),
-    )
+def _made(kind: type[T], given: Mapping[str, Any], place: str) -> T:
+    """A table's entries as an object, each as the annotation of its field says."""
+    hints, known = get_type_hints(kind), {one.name: one for one in fields(kind)}  # type: ignore[arg-type]
+    for key in given:
+        if key not in known or key == "target":
+            raise UsageError(f"there is no entry called {place}{key}.")
+    for key, one in known.items():
+        if key not in given and one.default is one.default_factory is MISSING:
+            raise UsageError(f"the entry {place}{key} is missing.")
+    return kind(**{key: _value(f"{place}{key}", value, hints[key]) for key, value in given.items()})
 
-
-def _recipes(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(str(recipe_of(name)) for name in names)
-
-
-def _axes(given: Mapping[str, Any]) -> Axes:
-    _check("figure.", given, FIGURE, required=("x", "y", "series", "panels"))
-    for part in ("x", "series", "panels"):
-        _one_of(f"figure.{part}", given[part], AXES)
-    _one_of("figure.y", given["y"], HEIGHTS)
-    _one_of("figure.style", given.get("style", STYLES[0]), STYLES)
-    for column in given.get("where", {}):
-        _one_of("figure.where", column, AXES)
-    return Axes(**given)
-
-
-ENTRIES: Mapping[str, Any] = {
-    "title": str,
-    "place": str,
-    "kind": str,
-    "graphs": [str],
-    "clients": [int],
-    "levels": [float],
-    "seeds": int,
-    "published": str,
-    "baseline": str,
-    "settings": dict,
-    "figure": dict,
-    **dict.fromkeys(PRESETS, dict),
-}
-SELECTION: Mapping[str, Any] = {
-    "methods": [str],
-    "scores": [str],
-    "quantiles": [str],
-    "against": dict,
-    "variants": [dict],
-}
-FIGURE: Mapping[str, Any] = {
-    "x": str,
-    "y": str,
-    "series": str,
-    "panels": str,
-    "style": str,
-    "where": dict,
-}
-"""Entries of a file and what they hold: a type, or a list of values of a type."""
 
 WORDS = {str: "text", int: "a whole number", float: "a number", dict: "a table"}
 
 
-def _check(
-    prefix: str, given: Mapping[str, Any], known: Mapping[str, Any], required: Sequence[str]
-) -> None:
-    for key, value in given.items():
-        if key not in known:
-            raise UsageError(f"there is no entry called {prefix}{key}.")
-        kind = known[key]
-        if isinstance(kind, list):
-            if not (isinstance(value, list) and value and all(_is(v, kind[0]) for v in value)):
-                what = WORDS[kind[0]]
-                raise UsageError(f"{prefix}{key} is {value!r}; it must be a list, each {what}.")
-        elif not _is(value, kind):
-            raise UsageError(f"{prefix}{key} is {value!r}; it must be {WORDS[kind]}.")
-    for key in required:
-        if key not in given:
-            raise UsageError(f"the entry {prefix}{key} is missing.")
+def _value(entry: str, value: Any, hint: Any) -> Any:
+    """The value in its field's type; what is not of that type is refused."""
+    if NoneType in get_args(hint):
+        (hint,) = (one for one in get_args(hint) if one is not NoneType)
+    inside = get_args(hint)
+    if get_origin(hint) is Literal:
+        _one_of(entry, value, inside)
+        return value
+    if get_origin(hint) is tuple:
+        kind = dict if is_dataclass(inside[0]) else inside[0]
+        if not (isinstance(value, list) and value and all(_is(one, kind) for one in value)):
+            raise UsageError(f"{entry} is {value!r}; it must be a list, each {WORDS[kind]}.")
+        return tuple(_value(entry, one, inside[0]) for one in value)
+    kind = hint if hint in WORDS else dict
+    if not _is(value, kind):
+        raise UsageError(f"{entry} is {value!r}; it must be {WORDS[kind]}.")
+    if hint is Variant:  # its settings stand beside its name
+        named = {key: value[key] for key in ("name", "methods") if key in value}
+        value = named | {"settings": {k: v for k, v in value.items() if k not in named}}
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _made(hint, value, f"{entry}.")
+    return str(recipe_of(value)) if entry.endswith("methods") else value
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -282,24 +242,27 @@ def _one_of(entry: str, value: str, allowed: Iterable[str]) -> None:
         raise UsageError(f"{entry} has {value!r}; it must be one of {', '.join(allowed)}.")
 
 
-def _try(definition: Definition) -> None:
-    """Let the configuration check what it will be given, before anything is computed."""
+def _check(definition: Definition) -> None:
+    """Refuse what does not fit together, before anything is computed."""
+    for name in definition.graphs:
+        _one_of("graphs", name, DATASETS)
+    for column in definition.figure.where if definition.figure else ():
+        _one_of("figure.where", column, get_args(Axis))
+    if definition.kind in UNTRAINED:
+        return
+    for name in ("clients", "levels", *PRESETS):
+        if not getattr(definition, name):
+            raise UsageError(f"the entry {name} is missing.")
+    if definition.seeds < 1:
+        raise UsageError(f"seeds is {definition.seeds}; it must be a whole number of 1 or more.")
     for preset, selection in definition.presets.items():
+        for method in selection.against:
+            _one_of(f"{preset}.against", method, selection.methods)
         if definition.baseline is not None:
             _one_of("baseline", definition.baseline, selection.methods)
-        for variant in (Variant("", (), {}), *selection.variants):
-            settings = {**definition.settings, **variant.settings}
-            for key in settings:
+        for variant in selection.all_variants:
+            for key in {**definition.settings, **variant.settings}:
                 if key in OWN:
                     raise UsageError(f"settings has {key!r}, which has an entry of its own.")
-            for clients in definition.clients:
-                Config.preset(
-                    preset,
-                    clients=clients,
-                    methods=selection.methods,
-                    scores=selection.scores,
-                    quantiles=selection.quantiles,
-                    alphas=definition.alphas,
-                    seeds=definition.seeds,
-                    **settings,
-                )
+        for _ in definition.configs(preset):  # each checks what it is given
+            pass

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes as Panel
 from matplotlib.figure import Figure
 
 from fedcover.graphs.catalogue import DATASETS
-from fedcover.paper.definition import Axes
+from fedcover.paper.definition import Axes, Height
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, with a mark each.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
@@ -40,7 +40,7 @@ STYLE: Any = {
 
 
 def draw(cells: pl.DataFrame, axes: Axes, title: str) -> dict[str, bytes]:
-    """The figure as SVG and PNG; ``cells`` are those of a target (see fedcover.paper.views)."""
+    """The figure as SVG and PNG; ``cells`` are those of a target (see fedcover.paper.set_sizes)."""
     shown = cells
     for name, value in axes.where.items():
         shown = shown.filter(pl.col(name) == value)
@@ -69,7 +69,7 @@ def draw(cells: pl.DataFrame, axes: Axes, title: str) -> dict[str, bytes]:
         return {kind: _bytes(figure, kind) for kind in ("svg", "png")}
 
 
-def _heights(axes: Axes) -> tuple[str, ...]:
+def _heights(axes: Axes) -> tuple[Height, ...]:
     """What is drawn above each other: a set size never stands without its coverage."""
     return ("set_size", "coverage") if (axes.style, axes.y) == ("lines", "set_size") else (axes.y,)
 

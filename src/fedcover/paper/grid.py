@@ -1,22 +1,22 @@
-"""The cells of all definitions: what has to be computed, each of it once."""
+"""The cells of all definitions, each computed once, and the rows of them that a target shows."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import product
 from typing import Any
+
+import polars as pl
 
 from fedcover.config import Config, recipe_of
 from fedcover.graphs.catalogue import DATASETS
-from fedcover.paper.definition import Definition, Variant
+from fedcover.paper.definition import Definition
 from fedcover.paper.version import code_version
 
-BLOCK = 5
-"""Seeds that are trained together. It is fixed: a stack of other seeds may round otherwise."""
+MODEL = "gcn"
 
 
 @dataclass(frozen=True)
@@ -77,40 +77,17 @@ def cells(definitions: Iterable[Definition], preset: str) -> list[Cell]:
     """
     wanted: dict[tuple[Any, ...], Config] = {}
     for definition in definitions:
-        for graph, variant, config in _asked(definition, preset):
+        for graph, variant, config in definition.configs(preset):
             key = (graph, variant, _training(config))
-            wanted[key] = _union(wanted.get(key), config)
+            wanted[key] = _union(wanted.get(key, config), config)
     found = [Cell(graph, preset, variant, config) for (graph, variant, _), config in wanted.items()]
     return sorted(found, key=lambda cell: -cell.weight)
-
-
-def _asked(definition: Definition, preset: str) -> Iterator[tuple[str, str, Config]]:
-    """What one definition asks for: graph, variant and configuration of each of its cells."""
-    selection = definition.presets.get(preset)
-    if selection is None:
-        return
-    blocks = range(0, definition.seeds, BLOCK)
-    for variant in (Variant("", selection.methods, {}), *selection.variants):
-        sides = (definition.graphs, definition.clients, variant.methods, blocks)
-        for graph, clients, method, first in product(*sides):
-            config = Config.preset(
-                preset,
-                clients=clients,
-                methods=(method,),
-                scores=selection.scores,
-                quantiles=selection.quantiles,
-                alphas=definition.alphas,
-                seeds=min(BLOCK, definition.seeds - first),
-                first_seed=first,
-                **{**definition.settings, **variant.settings},
-            )
-            yield graph, variant.name, config
 
 
 def of(definition: Definition, preset: str, everything: Sequence[Cell]) -> list[Cell]:
     """The cells of the grid that one definition shows."""
     own = {
-        (cell.graph, cell.variant, _training(cell.config)) for cell in cells([definition], preset)
+        (graph, variant, _training(config)) for graph, variant, config in definition.configs(preset)
     }
     return [c for c in everything if (c.graph, c.variant, _training(c.config)) in own]
 
@@ -121,16 +98,50 @@ def _training(config: Config) -> str:
     return json.dumps(asdict(same), sort_keys=True)
 
 
-def _union(one: Config | None, other: Config) -> Config:
-    if one is None:
-        one = other
-    return replace(
-        one,
-        scores=_sorted(one.scores + other.scores),
-        quantiles=_sorted(one.quantiles + other.quantiles),
-        alphas=_sorted(one.alphas + other.alphas),
+def _union(one: Config, other: Config) -> Config:
+    def both(name: str) -> tuple[Any, ...]:
+        return tuple(sorted({*getattr(one, name), *getattr(other, name)}))
+
+    return replace(one, scores=both("scores"), quantiles=both("quantiles"), alphas=both("alphas"))
+
+
+def rows_of_target(definition: Definition, preset: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """The target's rows, sorted as its definition lists things.
+
+    The grid may hold more scores, rules, levels and seeds of a model.
+    """
+    selection, model = definition.presets[preset], definition.settings.get("model", MODEL)
+    variants = selection.all_variants
+    listed: dict[str, Sequence[Any]] = {
+        "dataset": definition.graphs,
+        "clients": definition.clients,
+        "method": selection.methods,
+        "variant": [variant.name for variant in variants],
+        "score": selection.scores,
+        "quantile": selection.quantiles,
+        "alpha": definition.alphas,
+    }
+    models = [
+        (variant.name, method, recipe_of(method).method.model or model)
+        for variant in variants
+        for method in variant.methods
+    ]
+    key = ["variant", "method", "model"]
+    return (
+        rows.filter(pl.col("seed") < definition.seeds)
+        .filter(pl.col(name).is_in(values) for name, values in listed.items())
+        .join(pl.DataFrame(models, schema=key, orient="row"), on=key, how="semi")
+        .sort(
+            *(
+                pl.col(name).replace_strict(values, range(len(values)), return_dtype=pl.Int64)
+                for name, values in listed.items()
+            ),
+            "seed",
+        )
     )
 
 
-def _sorted(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(sorted(set(values)))
+def seeds_of_target(definition: Definition, preset: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """One row a graph, K, method and seed: what does not depend on score, rule or level."""
+    own = rows_of_target(definition, preset, rows).filter(pl.col("variant") == "")
+    return own.unique(["dataset", "clients", "method", "seed"], keep="first", maintain_order=True)

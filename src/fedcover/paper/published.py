@@ -10,7 +10,9 @@ import polars as pl
 from fedcover.paper.definition import folder
 
 SLIPS = frozenset(
-    ("pubmed", clients, method, 0.80) for clients in (3, 5, 10, 20) for method in ("loc", "fed")
+    ("main", "pubmed", clients, method, 0.80)
+    for clients in (3, 5, 10, 20)
+    for method in ("loc", "fed")
 )
 """Cells of the main table that repeat other cells: nothing to compare with."""
 
@@ -24,13 +26,9 @@ class Size(NamedTuple):
 
 @cache
 def sizes(table: str) -> dict[tuple[str, int, str, str, float], Size]:
-    """By graph, clients, method, score and level; cells that are slips are left out."""
-    found = {}
-    for row in set_sizes().filter(table=table).iter_rows(named=True):
-        key = (row["dataset"], row["clients"], row["method"], row["score"], row["level"])
-        if table != "main" or (row["dataset"], *key[1:3], row["level"]) not in SLIPS:
-            found[key] = Size(row["set_size"], row["set_size_sd"])
-    return found
+    """By graph, clients, method, score and level."""
+    rows = set_sizes().filter(table=table).drop("table").iter_rows()
+    return {(graph, *key): Size(mean, sd) for graph, *key, mean, sd in rows}
 
 
 def main_sizes(method: str) -> dict[tuple[str, int, float], float]:
@@ -43,18 +41,14 @@ def main_sizes(method: str) -> dict[tuple[str, int, float], float]:
 
 
 def for_page() -> pl.DataFrame:
-    """The main table without slips, and what the table of scores adds to it."""
-    whole = set_sizes()
-    keys = whole.select("dataset", "clients", "method", "level").iter_rows()
-    slips = pl.Series([key in SLIPS for key in keys], dtype=pl.Boolean)
-    main = pl.col("table") == "main"
-    return whole.filter((main & ~slips) | (~main & (pl.col("score") != "aps"))).drop("table")
+    """The main table, and what the table of scores adds to it."""
+    added = (pl.col("table") == "main") | (pl.col("score") != "aps")
+    return set_sizes().filter(added).drop("table")
 
 
 def set_sizes() -> pl.DataFrame:
-    """All published set sizes, one row a cell."""
-    frame = pl.read_csv(folder() / "published" / "set_sizes.csv")
-    return frame.select(
+    """All published set sizes but slips, one row a cell."""
+    frame = pl.read_csv(folder() / "published" / "set_sizes.csv").select(
         "table",
         pl.col("dataset").str.to_lowercase(),
         "clients",
@@ -64,6 +58,8 @@ def set_sizes() -> pl.DataFrame:
         "set_size",
         pl.col("std").alias("set_size_sd"),
     )
+    keys = frame.select("table", "dataset", "clients", "method", "level").iter_rows()
+    return frame.filter(pl.Series([key not in SLIPS for key in keys]))
 
 
 @cache

@@ -6,6 +6,7 @@ holds a cell's lock computes it, and the operating system gives the lock back wh
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,36 @@ import polars as pl
 from filelock import FileLock, Timeout
 
 from fedcover.errors import DataError
-from fedcover.paper.files import read_rows, write_rows
+from fedcover.files import write_whole
 from fedcover.paper.grid import Cell
 from fedcover.paper.rows import ROWS
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write beside and rename; a file with the same content is left alone."""
+    try:
+        if not (path.is_file() and path.read_bytes() == content):
+            write_whole(path, content)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def write_rows(path: Path, rows: pl.DataFrame) -> None:
+    """The rows behind the tables."""
+    file = io.BytesIO()
+    rows.write_parquet(file, compression="zstd", compression_level=15)
+    write(path, file.getvalue())
+
+
+def read_rows(path: Path) -> pl.DataFrame:
+    """The rows that were written with the tables."""
+    if not path.is_file():
+        raise DataError(f"{path} does not exist; make it with fedcover paper TARGET.")
+    try:
+        return pl.read_parquet(path, glob=False).select(ROWS.names()).cast(ROWS)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise DataError(f"{path} cannot be read; delete it and run again: {reason}.") from error
 
 
 class Store:

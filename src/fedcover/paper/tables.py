@@ -70,6 +70,9 @@ def latex(table: Table) -> str:
     columns = zip(table.headings, *table.rows, strict=True)
     wide = sum(max(map(len, column)) for column in columns) > WIDE
     alignment = "l" * table.words + "r" * (len(table.headings) - table.words)
+    headings, *rows = (
+        " & ".join(map(escape, cells)) + r" \\" for cells in (table.headings, *table.rows)
+    )
     lines = [
         r"\begin{table}",
         r"\centering",
@@ -77,9 +80,9 @@ def latex(table: Table) -> str:
         *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
         rf"\begin{{tabular}}{{{alignment}}}",
         r"\toprule",
-        _latex_row(table.headings),
+        headings,
         r"\midrule",
-        *map(_latex_row, table.rows),
+        *rows,
         r"\bottomrule",
         r"\end{tabular}" + ("}" if wide else ""),
         *(rf"\par\smallskip\footnotesize {escape(note)}" for note in table.notes),
@@ -88,8 +91,9 @@ def latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(map(escape, cells)) + r" \\"
+def signed(number: float, form: str = "+.2f") -> str:
+    """A number with its sign, the minus as it is printed."""
+    return format(number, form).replace("-", "−")
 
 
 def escape(text: str) -> str:

@@ -228,3 +228,11 @@ def tally(sets: NDArray[np.bool_], labels: NDArray[np.int64]) -> NDArray[np.int6
     sizes = sets.sum(axis=1)
     covered = conformal.covered(sets, labels).sum()
     return np.array([len(sets), covered, sizes.sum(), (sizes == 1).sum(), (sizes == 0).sum()])
+
+
+def thresholds_of(party: Party) -> int:
+    """How many numbers the threshold of one case is, as the party gets it."""
+    kind = party.config.calibrate
+    if kind == "group":
+        return len(words(party.knows("data/groups")["names"]))
+    return party.classes if kind == "class" else 1

@@ -1,4 +1,4 @@
-"""A party's data in one repetition: its graph, the roles of its nodes, the numbers that are its own.
+"""A party's data in one repetition: its graph, the roles of its nodes, and numbers of its own.
 
 Randomness belongs to a party: roles and u are drawn from (seed, party number) alone, so that a
 simulation and a party by itself draw the same.

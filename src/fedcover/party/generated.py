@@ -28,7 +28,7 @@ from fedcover.graphs.labels import NO_LABEL
 from fedcover.models import Weights
 from fedcover.party.augment import append_rows, augment, mean_entries, trimmed
 from fedcover.party.links import choose_links
-from fedcover.party.prototypes import client_prototypes
+from fedcover.party.prototypes import all_prototypes
 from fedcover.plans import LINKER, cell_of
 from fedcover.training.plan import Features, PartyGraph
 
@@ -54,13 +54,13 @@ Got = dict[int, tuple[Features, NDArray[np.int64]]]  # by M: trimmed features, o
 def prototypes(
     parties: Sequence[Party], on_party: Callable[[int], None] | None = None
 ) -> list[Message]:
-    """What each party sends: for each M at most M rows of features. Their VAEs are one program."""
+    """What each party sends: for each M at most M rows of features."""
     config, gen = parties[0].config, parties[0].config.gen
     vae = gen.vae
     if vae.binary is None:  # a property of the columns, on which the parties agree
         vae = replace(vae, binary=not parties[0].data.numeric.any())
-    sent = client_prototypes(
-        [party.graph for party in parties],
+    sent = all_prototypes(
+        [training_features(party.graph) for party in parties],
         [party.key for party in parties],
         vae,
         gen.prototypes,
@@ -68,6 +68,11 @@ def prototypes(
         on_party,
     )
     return [{str(m): rows for m, rows in own.items()} for own in sent]
+
+
+def training_features(graph: PartyGraph) -> Features:
+    """The only features that a VAE ever sees."""
+    return graph.x[np.sort(graph.train)]
 
 
 def graph_of(party: Party, part: str) -> PartyGraph:

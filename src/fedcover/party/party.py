@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from fedcover.plans import LINKER, plan_of
 from fedcover.training.plan import PartyGraph, Plan
 from fedcover.training.program import Program
 
+if TYPE_CHECKING:
+    from fedcover.training.reference import Reference
+
 SCALING = "data/scaling"
 GROUPS = "data/groups"
 
@@ -42,15 +45,20 @@ class Party:
         config: Config,
         classes: int,
         told: MutableMapping[str, Message] | None = None,
+        weights: MutableMapping[str, Weights] | None = None,
+        recall: Callable[[str], Message | None] = lambda _part: None,
     ) -> None:
+        """``recall`` is the state of a training that was under way when its process ended."""
         self.data, self.config, self.classes = data, config, classes
         self.told: MutableMapping[str, Message] = {} if told is None else told
-        self.weights: dict[str, Weights] = {}  # of the models that it has, by part
+        # Of the models that it has, by part.
+        self.weights: MutableMapping[str, Weights] = {} if weights is None else weights
+        self.recall = recall
         self.sets: dict[str, list[NDArray[np.bool_]]] = {}  # by method: of its test nodes
         self._logits: dict[str, NDArray[np.float32]] = {}
         self.made: dict[Any, Any] = {}  # what its answers have worked out and need again
         self.training: dict[str, LocalTraining] = {}  # under way
-        self.engine: type[Program] = Program  # how it trains
+        self.engine: type[Program | Reference] = Program  # how it trains
 
     def speaking_for(self, roles: NDArray[np.int8], number: int) -> Party:
         """One that knows what this one knows, asked about some of its nodes alone: of an owner of
@@ -162,6 +170,7 @@ class Party:
 TRAINING: dict[str, Callable[[Party, str, int, Message], Message]] = {
     "train": local_training.train,
     "train alone": local_training.train_alone,
+    "start alone": local_training.train_alone,
 }
 
 ANSWERS: dict[str, Callable[[Party, str, Message], Message]] = {

@@ -1,4 +1,4 @@
-"""Prototypes: the k-means centres of a client's reconstructed features (paper, section 5.2).
+"""Prototypes: the k-means centres of a party's reconstructed features (paper, section 5.2).
 
 A cluster with few members is nearly a real node, so that small clusters are merged before
 anything is sent (docs/privacy.md).
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
@@ -17,46 +19,80 @@ from threadpoolctl import threadpool_limits
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import UsageError
-from fedcover.models.private_vae import prior_samples, train_private_vaes
-from fedcover.models.vaes import Key, trained_vaes, training_features
-from fedcover.training.plan import PartyGraph
+from fedcover.models.private_vae import check_size, prior_samples, trained_private_vae
+from fedcover.models.vaes import Features, Key, trained_vae
 
 STARTS = 3  # k-means++ starts; the best one counts
 
+Centres = dict[int, NDArray[np.float32]]
+"""By M: at most M rows of features."""
 
-def client_prototypes(
-    clients: Sequence[PartyGraph],
+
+def all_prototypes(
+    features: Sequence[Features],
     keys: Sequence[Key],
     settings: VaeSettings,
     counts: Sequence[int],
     privacy: Privacy | None = None,
-    on_client: Callable[[int], None] | None = None,
-) -> list[dict[int, NDArray[np.float32]]]:
-    """What each client would send: for each M of ``counts``, at most M rows of features.
+    on_party: Callable[[int], None] | None = None,
+) -> list[Centres]:
+    """What each party would send (:func:`prototypes`), from its training nodes' features.
 
-    ``keys[i]`` is (seed, number) of client i. One VAE a client serves all M. A client with fewer
-    training nodes than ``settings.min_cluster`` sends no row. ``spending(privacy)`` is what
-    private prototypes cost, the same for every client. ``on_client`` counts those that are done.
+    ``on_party`` counts those that are done. Every party has a thread to itself: sums that several
+    share are rounded otherwise, and k-means then finds other centres.
     """
-    sent: list[dict[int, NDArray[np.float32]]] = [{} for _ in clients]
     if privacy is not None and privacy.active:
-        trained = train_private_vaes(clients, keys, settings, privacy)
+        for x, (_, number) in zip(features, keys, strict=True):
+            check_size(x.shape[0], number, privacy)
+    threads = torch.get_num_threads()
+    pool = ThreadPoolExecutor(threads, initializer=_keep_to_one_thread)
+    try:
+        work = [
+            pool.submit(prototypes, x, key, settings, counts, privacy)
+            for x, key in zip(features, keys, strict=True)
+        ]
+        sent = []
+        for done, future in enumerate(work, 1):
+            sent.append(future.result())
+            if on_party is not None:
+                on_party(done)
+        return sent
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)
+
+
+def _keep_to_one_thread() -> None:
+    torch.get_num_threads()  # what torch asks at its first product would undo the next line
+    torch.set_num_threads(1)
+
+
+def prototypes(
+    x: Features,
+    key: Key,
+    settings: VaeSettings,
+    counts: Sequence[int],
+    privacy: Privacy | None = None,
+) -> Centres:
+    """For each M of ``counts``, at most M rows of features; one VAE serves all M.
+
+    A party with fewer training nodes than ``settings.min_cluster`` has none.
+    ``spending(privacy)`` is what private prototypes cost, the same for every party.
+    """
+    if privacy is not None and privacy.active:
+        vae = trained_private_vae(x, key, settings, privacy)
     else:
-        trained = trained_vaes(clients, keys, settings)
-    for done, (i, vae) in enumerate(trained, 1):
-        if privacy is not None and privacy.covered:
-            points = prior_samples(vae, keys[i], settings, privacy)
-        else:
-            points = vae.reconstruct(training_features(clients[i]))
-        sent[i] = _centres(points, counts, settings, keys[i])
-        if on_client is not None:
-            on_client(done)
-    return sent
+        vae = trained_vae(x, key, settings)
+    if privacy is not None and privacy.covered:
+        points = prior_samples(vae, key, settings, privacy)
+    else:
+        points = vae.reconstruct(x)
+    return _centres(points, counts, settings, key)
 
 
 def _centres(
     points: NDArray[np.float32], counts: Sequence[int], settings: VaeSettings, key: Key
-) -> dict[int, NDArray[np.float32]]:
+) -> Centres:
     """The centres for every M, all of them unions of the finest clusters.
 
     Two clusterings of the same points may differ by a single one, which the difference of their

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 from fedcover.conformal.protocol import Message
 from fedcover.party import generated
 from fedcover.party.neighgen import answers as neighgen
+from fedcover.training.plan import Progress
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
-
-Progress = Callable[[str, int, int], None]
-"""Called as ``progress(stage, done, total)``."""
 
 
 def _prototypes(

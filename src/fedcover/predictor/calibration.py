@@ -1,4 +1,5 @@
-"""What a predictor remembers of its calibration: enough for a threshold at any level."""
+"""What a predictor remembers of its calibration, enough for a threshold at any level, and for which
+nodes that level is promised."""
 
 from __future__ import annotations
 
@@ -11,8 +12,25 @@ from numpy.typing import NDArray
 
 from fedcover import conformal
 from fedcover.conformal.checks import Shares
+from fedcover.graphs.inspection import TEST_SLACK
 
 POOLED = "pooled"
+PROMISES = {
+    "test": "yes",
+    "unlabelled": "if labels are missing at random",
+    "changed": "no: it or its neighbourhood has changed since calibration",
+    "new": "no: it is new, which needs new calibration nodes",
+    "train": "no: the model was trained on it",
+    "valid": "no: the model was chosen with it",
+    "calib": "no: the threshold was chosen with it",
+}
+"""Whether a node's set keeps its level, by what the node is."""
+
+
+WEIGHED = "yes, where clients count by their calibration nodes"
+SHARED = "yes, for the shares of clients that the run was given"
+EVERYTHING = "yes: every label, for less there are too few calibration nodes"
+
 Asked = tuple[float, str, tuple[float | Fraction, ...] | None]
 """A level, a rule and shares."""
 
@@ -91,3 +109,93 @@ class Calibration:
 
     def _by_client(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
         return [values[self.client == k] for k in range(self.clients)]
+
+
+def promises(
+    kinds: NDArray[np.object_],
+    client: NDArray[np.int64],
+    member: NDArray[np.int64] | None,
+    calibration: Calibration,
+    thresholds: Sequence[conformal.Threshold],
+    rule: str,
+    shares: Sequence[float] | None = None,
+) -> list[str]:
+    """Whether each node's set keeps its level: by what the node is (``PROMISES``), and for those
+    that a promise is possible for, by the rule, by who has too few calibration nodes, and by how
+    test nodes are spread over the clients.
+
+    ``member`` says which threshold each node takes; None: it is not the node that decides.
+    ``shares`` are the clients' under the rule ``mixture``.
+    """
+    said = np.array([PROMISES[kind] for kind in kinds], dtype=object)
+    tested = kinds == "test"
+    possible = tested | (kinds == "unlabelled")
+    groups = calibration.groups
+    small = np.array([isinstance(t, conformal.GroupThreshold) and t.fell_back for t in thresholds])
+    unbounded = np.isinf([threshold.q_hat for threshold in thresholds])
+    if not conformal.RULES[rule].guarantee:
+        said[possible] = f"no: the rule {rule} has no guarantee"
+    elif groups is not None and member is not None:
+        pair = calibration.client * len(groups.names) + groups.member
+        alone = possible & ~np.isin(client * len(groups.names) + member, pair)
+        if groups.kind != "client":  # a client's own promise does not depend on the others
+            there = tested & ~alone
+            far = _apart(client[there], member[there], calibration, groups)
+            said[there & far[member]] = WEIGHED
+        said[possible & small[member]] = f"no: its {groups.kind} has too few calibration nodes"
+        of = "" if groups.kind == "client" else f" of its {groups.kind}"
+        said[alone] = f"no: its client has no calibration node{of}"
+        said[tested & unbounded[member]] = EVERYTHING
+    elif unbounded.all():
+        said[tested] = EVERYTHING
+    else:
+        if _elsewhere(client[tested], calibration, shares if rule == "mixture" else None):
+            said[tested] = SHARED if rule == "mixture" else WEIGHED
+        if small.any():
+            names = ", ".join(np.array(groups.names)[small]) if groups else ""
+            said[possible] += f", but not for each class: too few calibration nodes of {names}"
+    return [str(one) for one in said]
+
+
+def _elsewhere(
+    client: NDArray[np.int64], calibration: Calibration, shares: Sequence[float] | None
+) -> bool:
+    """Whether test nodes are spread over the clients otherwise than the theorem draws them: by
+    these shares, or by calibration nodes."""
+    clients = calibration.clients
+    weights = np.bincount(calibration.client, minlength=clients) + 1.0
+    if shares is not None:
+        weights = np.array(shares, dtype=np.float64)
+    test = np.bincount(client, minlength=clients)
+    return bool(test.any() and _distance(test, weights) > TEST_SLACK)
+
+
+def _apart(
+    client: NDArray[np.int64],
+    member: NDArray[np.int64],
+    calibration: Calibration,
+    groups: Groups,
+) -> NDArray[np.bool_]:
+    """For every group, the same of its nodes; but small groups differ by chance, too."""
+    shape = len(groups.names), calibration.clients
+    held = _counts(groups.member, calibration.client, shape)
+    test = _counts(member, client, shape)
+    weights = held + (held > 0)
+    share = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
+    nodes = 1 / np.maximum(test.sum(axis=1), 1) + 1 / np.maximum(held.sum(axis=1), 1)
+    # Half the expected sum of |normal| deviations, twice.
+    chance = np.sqrt(2 / np.pi * (share * (1 - share)) * nodes[:, None]).sum(axis=1)
+    some = test.any(axis=1)
+    return np.asarray(some & (_distance(test, weights) > TEST_SLACK + chance))
+
+
+def _counts(
+    group: NDArray[np.int64], client: NDArray[np.int64], shape: tuple[int, int]
+) -> NDArray[np.int64]:
+    return np.bincount(group * shape[1] + client, minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def _distance(test: NDArray[np.number], weights: NDArray[np.number]) -> NDArray[np.float64]:
+    """Total variation between the two, each taken as shares of its last axis."""
+    p, q = (one / np.maximum(one.sum(axis=-1, keepdims=True), 1e-300) for one in (test, weights))
+    return np.asarray(np.abs(p - q).sum(axis=-1) / 2)

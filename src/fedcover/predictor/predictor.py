@@ -18,12 +18,9 @@ from fedcover.graphs.datasets import load
 from fedcover.graphs.labels import spelt_sets
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema
-from fedcover.predictor.calibration import Calibration, Groups
-from fedcover.predictor.known import Known
-from fedcover.predictor.models import Generated, Model
-from fedcover.predictor.promise import PROMISES, promises
-from fedcover.predictor.seen import numbered
-from fedcover.predictor.view import View
+from fedcover.predictor.calibration import PROMISES, Calibration, Groups, promises
+from fedcover.predictor.inference import Generated, Model, View
+from fedcover.predictor.nodes import RunNodes, numbered
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Predictor:
     quantiles: tuple[str, ...]  # the run's quantile rules
     shares: tuple[float, ...] | None  # the clients' shares of test nodes, for the rule ``mixture``
     calibrations: Mapping[str, Calibration]  # by score
-    known: Known
+    known: RunNodes
     schema: Schema | None = None  # of the tables that it was trained with
     scaling: Scaling | None = None  # of their features
     gaps: tuple[int, ...] = ()  # features that were missing at some node
@@ -99,9 +96,11 @@ class Predictor:
             scores[np.arange(len(scores)), scores.argmin(axis=1)] = -np.inf
         calibration = self.calibrations[score]
         member = _member(view, calibration.groups)
-        kinds = view.seen.kinds(view.changed(score) | self._regrouped(view, member))
+        kinds = view.nodes.kinds(view.changed(score) | self._regrouped(view, member))
         sets = _sets(scores, thresholds, calibration.groups, member)
-        said = promises(kinds, view.seen.client, member, calibration, thresholds, rule, self.shares)
+        said = promises(
+            kinds, view.nodes.client, member, calibration, thresholds, rule, self.shares
+        )
         table = self._table(view, kinds, sets).with_columns(pl.Series("promise", said))
         return table if only is None else table.filter(pl.col("kind").is_in(list(only)))
 
@@ -138,34 +137,28 @@ class Predictor:
 
     def _regrouped(self, view: View, member: NDArray[np.int64] | None) -> NDArray[np.bool_]:
         """The nodes that were in another group, if groups have thresholds."""
-        known = self.known
-        if known.group is None or member is None:
-            return np.zeros(len(view.seen.names), dtype=bool)
-        return np.asarray(known.group[known.places(view.seen.names)] != member)
+        if self.known.group is None or member is None:
+            return np.zeros(len(view.nodes.names), dtype=bool)
+        return np.asarray(self.known.group[view.nodes.place] != member)
 
     def _table(
         self, view: View, kinds: NDArray[np.object_], sets: NDArray[np.bool_]
     ) -> pl.DataFrame:
         probs, y = view.probs, self._labels(view.graph)
-        known = y >= 0
         names = np.array([*self.labels, None], dtype=object)
-        covered = sets[np.arange(len(y)), np.maximum(y, 0)]
         return pl.DataFrame(
             {
                 "node": pl.Series(np.asarray(view.graph.node_ids)).cast(pl.String),
-                "client": np.array(self.clients, dtype=object)[view.seen.client].tolist(),
+                "client": np.array(self.clients, dtype=object)[view.nodes.client].tolist(),
                 "kind": pl.Series(kinds.tolist(), dtype=pl.String),
                 "label": pl.Series(names[y].tolist(), dtype=pl.String),
                 "set": spelt_sets(sets, self.labels),
                 "size": sets.sum(axis=1),
-                "covered": pl.Series(
-                    [bool(c) if k else None for c, k in zip(covered, known, strict=True)],
-                    dtype=pl.Boolean,
-                ),
-                "top": np.array(self.labels, dtype=object)[probs.argmax(axis=1)].tolist(),
+                "covered": sets[np.arange(len(y)), y],
+                "top": names[probs.argmax(axis=1)].tolist(),
                 "confidence": probs.max(axis=1).astype(np.float32),
             }
-        )
+        ).with_columns(pl.when(pl.col("label").is_not_null()).then("covered").alias("covered"))
 
     def _labels(self, graph: Data) -> NDArray[np.int64]:
         """The graph's labels, numbered as the predictor has them; -1: unknown."""
@@ -179,7 +172,7 @@ def _member(view: View, groups: Groups | None) -> NDArray[np.int64] | None:
     if groups is None or groups.kind == "class":
         return None
     if groups.kind == "client":
-        return view.seen.client
+        return view.nodes.client
     return numbered(view.graph, "group", groups.names)
 
 

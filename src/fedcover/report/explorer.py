@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from fedcover.report.cells import view_key
 from fedcover.report.folder import Stored
@@ -49,8 +48,8 @@ def explorer(stored: Stored, labels: list[str]) -> dict[str, Any] | None:
         "boundary": nodes["boundary"].cast(pl.Int8).to_list(),
         "degree": nodes["degree"].to_list(),
         "lost": nodes["lost"].to_list(),
-        "x": _steps(nodes["x"].to_numpy(), PLACES),
-        "y": _steps(nodes["y"].to_numpy(), PLACES),
+        "x": _steps(nodes["x"], PLACES),
+        "y": _steps(nodes["y"], PLACES),
         "source": [index[node] for node in edges["source"]],
         "target": [index[node] for node in edges["target"]],
         "cut": edges["cut"].cast(pl.Int8).to_list(),
@@ -72,13 +71,13 @@ def _scored(
     room = MOST_NUMBERS // max(1, 2 * len(tables) * len(labels))
     explained = explained[:: max(1, -(-len(explained) // max(room, 1)))]
     chosen = pl.DataFrame({"node": explained}, schema={"node": pl.String})
-    probs: dict[str, list[int]] = {}
+    probs: dict[str, list[int | None]] = {}
     values: dict[str, list[int | None]] = {}
     for (method, score), table in tables.items():
         own = chosen.join(table, on="node", maintain_order="left")
         if str(method) not in probs:
-            probs[str(method)] = _steps(_matrix(own["probs"]), SHARES)
-        values[f"{method}|{score}"] = _finite_steps(_matrix(own["scores"]))
+            probs[str(method)] = _steps(own["probs"].explode(), SHARES)
+        values[f"{method}|{score}"] = _steps(own["scores"].explode(), STEPS)
     patterns: dict[tuple[int, ...], int] = {}
     code = {name: i for i, name in enumerate(labels)}
     which: dict[str, list[int]] = {}
@@ -118,10 +117,6 @@ def _short(q_hat: float) -> float | None:
     return round(q_hat, 6) if np.isfinite(q_hat) else None
 
 
-def _matrix(column: pl.Series) -> NDArray[np.float32]:
-    return column.explode().to_numpy()
-
-
 def _names(column: pl.Series) -> list[str]:
     """Different values in the order of their first appearance."""
     return [str(value) for value in column.unique(maintain_order=True)]
@@ -138,15 +133,8 @@ def _codes(column: pl.Series, names: list[str]) -> list[int]:
     return [code[value] for value in column]
 
 
-def _finite_steps(values: NDArray[np.floating]) -> list[int | None]:
-    """Steps of a score; None where it is −∞: the likeliest label under ``--no-empty-sets``."""
-    finite = np.isfinite(values)
-    steps: list[int | None] = [*_steps(np.where(finite, values, 0.0), STEPS)]
-    for place in np.flatnonzero(~finite):
-        steps[place] = None
-    return steps
-
-
-def _steps(values: NDArray[np.floating], steps: int) -> list[int]:
-    whole: list[int] = np.rint(values.astype(np.float64) * steps).astype(np.int64).tolist()
-    return whole
+def _steps(values: pl.Series, steps: int) -> list[int | None]:
+    """Whole steps; None where a score is −∞: the likeliest label under ``--no-empty-sets``."""
+    whole = (pl.col("x").cast(pl.Float64) * steps).round().cast(pl.Int64, strict=False)
+    found = values.alias("x").to_frame().select(pl.when(pl.col("x").is_finite()).then(whole))
+    return found.to_series().to_list()

@@ -9,21 +9,8 @@ from typing import Any
 
 import polars as pl
 
+from fedcover import tables
 from fedcover.errors import DataError
-from fedcover.tables import (
-    DRAWING,
-    EDGES,
-    GROUPED_NODES,
-    GROUPS,
-    LEDGER,
-    MARK,
-    NODES,
-    RESULTS,
-    SCORES,
-    THRESHOLDS,
-    Columns,
-    holds_run,
-)
 
 
 @dataclass(frozen=True)
@@ -47,26 +34,27 @@ def read_folder(folder: Path) -> Stored:
         raise DataError(f"{folder} does not exist; give a run folder, as fedcover run writes it.")
     if not folder.is_dir():
         raise DataError(f"{folder} is a file; give a run folder, as fedcover run writes it.")
-    if not holds_run(folder):
+    if not tables.holds_run(folder):
         raise DataError(
-            f"{folder} is not a run folder: it holds no {MARK} that fedcover wrote; give one that "
-            "fedcover run has written."
+            f"{folder} is not a run folder: it holds no {tables.MARK} that fedcover wrote; give "
+            "one that fedcover run has written."
         )
-    info = json.loads((folder / MARK).read_bytes())
-    results = _table(folder / "results.csv", RESULTS)
-    groups = _table(folder / "groups.csv", GROUPS)
+    info = json.loads((folder / tables.MARK).read_bytes())
+    results = _table(folder / "results.csv", tables.RESULTS)
+    groups = _table(folder / "groups.csv", tables.GROUPS)
     if results.is_empty():
         raise DataError(f"{folder / 'results.csv'} has no rows; run fedcover run again.")
-    ledger = _optional(folder / "ledger.parquet", LEDGER)
+    ledger = _optional(folder / "ledger.parquet", tables.LEDGER)
     nodes = edges = scores = sets = None
-    if all((folder / f"{name}.parquet").exists() for name in DRAWING):
-        grouped = GROUPED_NODES if info.get("graph", {}).get("group_names") else NODES
+    if all((folder / f"{name}.parquet").exists() for name in tables.DRAWING):
+        grouped = tables.GROUPED_NODES if info.get("graph", {}).get("group_names") else tables.NODES
+        schemas = (grouped, tables.EDGES, tables.SCORES)
         nodes, edges, scores = (
             _table(folder / f"{name}.parquet", schema)
-            for name, schema in zip(DRAWING, (grouped, EDGES, SCORES), strict=True)
+            for name, schema in zip(tables.DRAWING, schemas, strict=True)
         )
         sets = _sets(folder / "sets.parquet", int(results["seed"][0]), nodes["node"])
-    thresholds = _optional(folder / "thresholds.csv", THRESHOLDS)
+    thresholds = _optional(folder / "thresholds.csv", tables.THRESHOLDS)
     return Stored(info, results, groups, ledger, sets, nodes, edges, scores, thresholds)
 
 
@@ -81,11 +69,11 @@ def _sets(path: Path, seed: int, shown: pl.Series) -> pl.DataFrame:
         raise _unreadable(path, error) from error
 
 
-def _optional(path: Path, schema: Columns) -> pl.DataFrame | None:
+def _optional(path: Path, schema: tables.Columns) -> pl.DataFrame | None:
     return _table(path, schema) if path.exists() else None
 
 
-def _table(path: Path, schema: Columns) -> pl.DataFrame:
+def _table(path: Path, schema: tables.Columns) -> pl.DataFrame:
     try:
         if path.suffix == ".csv":
             return pl.read_csv(path, glob=False, schema_overrides=schema).select(*schema)

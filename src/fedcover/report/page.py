@@ -6,8 +6,6 @@ bytes that ``fedcover run`` wrote. Observable Plot and D3 (``vendor/``) are part
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +15,7 @@ import polars as pl
 
 from fedcover import __version__
 from fedcover.errors import DataError
+from fedcover.files import write_whole
 from fedcover.report.folder import read_folder
 from fedcover.report.payload import dumps, grid_payload, run_payload
 from fedcover.tables import PAGE, RESULTS
@@ -33,6 +32,7 @@ def write_run_page(folder: str | Path) -> Path:
     payload = run_payload(read_folder(folder))
     name = payload["cells"]["dataset"][0]
     title = f"{name}, {payload['cells']['clients'][0]} clients"
+    # Beside the folder: nothing foreign may be left in it.
     return _write(folder / PAGE, render(payload, title), beside=folder.resolve().parent)
 
 
@@ -58,9 +58,7 @@ def write_grid_page(
         _require(published, PUBLISHED, "published")
         published = published.select(PUBLISHED)
     payload = grid_payload(rows, published, notes, resplits)
-    target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return _write(target, render(payload, title), beside=target.parent)
+    return _write(Path(target), render(payload, title), beside=Path(target).parent)
 
 
 def render(payload: dict[str, Any], title: str) -> str:
@@ -95,19 +93,8 @@ def _require(table: pl.DataFrame, columns: Sequence[str], name: str) -> None:
 
 
 def _write(target: Path, text: str, beside: Path) -> Path:
-    """Write to a file beside and rename it: a reader sees the earlier page or the new one."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=beside)
+        write_whole(target, text.encode(), beside)
     except OSError as error:
         raise DataError(f"{target} cannot be written: {error.strerror}.") from error
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        part.chmod(0o644)
-        part.replace(target)
-    except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror}.") from error
-    finally:
-        part.unlink(missing_ok=True)
     return target

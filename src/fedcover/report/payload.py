@@ -14,33 +14,12 @@ from fedcover.conformal import RULES
 from fedcover.report.cells import KINDS, SETTING, Cell, cells, is_option, view_key, views
 from fedcover.report.explorer import ABSENT, explorer
 from fedcover.report.folder import Stored
-from fedcover.report.traffic import traffic
 from fedcover.report.verdict import grid_cards, recommended, run_cards
+from fedcover.tables import KEY
 
 DIGITS = 5
-_KEY = ["method", "score", "quantile", "alpha", "seed"]
-COLUMNS = (
-    *SETTING,
-    "method",
-    "score",
-    "quantile",
-    "alpha",
-    "seeds",
-    "n_calibration",
-    "n_test",
-    "set_size",
-    "set_size_sd",
-    "coverage",
-    "coverage_sd",
-    "coverage_se",
-    "low",
-    "high",
-    "status",
-    "min_client_coverage",
-    "singleton_rate",
-    "empty_rate",
-    "accuracy",
-)
+INNER = ("below", "option", "partition", "worst", "groups")
+"""Of a cell, what the page's table of cells does without."""
 WORDS = {
     "loc": "every client trains alone",
     "fed": "FedAvg: one shared model",
@@ -60,50 +39,63 @@ PARTS = {
 
 def run_payload(stored: Stored) -> dict[str, Any]:
     """A run's page; everything comes from the files of its folder."""
-    setting = [
-        pl.lit("").alias("preset"),
-        pl.lit("").alias("variant"),
-        pl.lit(stored.results["dataset"][0]).alias("dataset"),
-        pl.lit(stored.results["clients"][0]).alias("clients"),
-    ]
-    spread = stored.groups.filter(pl.col("kind") == "all").select(*_KEY, "coverage_sd")
-    rows = stored.results.join(spread, on=_KEY, how="left", maintain_order="left")
-    info = stored.info
-    found = cells(
-        rows.with_columns(setting[:2]),
-        stored.groups.with_columns(setting),
-        int(info.get("config", {}).get("resplits", 100)),
-        _calibrate(info),
-    )
-    labels = _labels(stored)
+    info, results, groups = stored.info, stored.results, stored.groups
+    config, labels = info.get("config", {}), _labels(stored)
+    calibrate = str(config.get("calibrate", "pooled"))
+    single = {"preset": pl.lit(""), "variant": pl.lit("")}
+    whose = {name: pl.lit(results[name][0]) for name in ("dataset", "clients")}
+    spread = groups.filter(pl.col("kind") == "all").select(*KEY, "coverage_sd")
+    rows = results.join(spread, on=KEY, how="left", maintain_order="left").with_columns(**single)
+    groups = groups.with_columns(**single, **whose)
+    found = cells(rows, groups, int(config.get("resplits", 100)), calibrate)
     return {
         "kind": "run",
         "labels": labels,
         **_tables(found),
         "verdicts": {view_key(key): run_cards(own, found) for key, own in views(found).items()},
         "explorer": explorer(stored, labels),
-        "calibrate": _calibrate(info),
+        "calibrate": calibrate,
         "absent": ABSENT,
-        "traffic": traffic(stored.ledger),
-        "partition": stored.results["partition"][0],
-        "first_seed": stored.results["seed"][0],
+        "traffic": _traffic(stored.ledger),
+        "partition": results["partition"][0],
+        "first_seed": results["seed"][0],
         "graph": info.get("graph", {}),
         "cut_edges": (info.get("cut_edges") or [None])[0],
         "notes": info.get("notes", []),
-        "config": info.get("config", {}),
+        "config": config,
         "versions": {"fedcover": info.get("fedcover"), **info.get("versions", {})},
         "hardware": info.get("hardware", {}),
         "seconds": info.get("seconds", {}),
     }
 
 
+def _traffic(ledger: pl.DataFrame | None) -> dict[str, Any] | None:
+    """The ledger by method: mean bytes a seed of each kind, up and down; and each client's, first
+    seed (docs/communication.md)."""
+    if ledger is None:
+        return None
+    sent = ledger.with_columns((pl.col("bytes") * pl.col("rounds")).alias("sent"))
+    seeds = max(sent["seed"].n_unique(), 1)
+    first = sent.filter(pl.col("seed") == pl.col("seed").min())
+    return {"kinds": _two_ways(sent, "kind", seeds), "clients": _two_ways(first, "client", 1)}
+
+
+def _two_ways(sent: pl.DataFrame, by: str, seeds: int) -> dict[str, list[list[Any]]]:
+    up, down = (
+        pl.col("sent").filter(pl.col("direction") == way).sum().alias(way) for way in ("up", "down")
+    )
+    found: dict[str, list[list[Any]]] = {}
+    for method, *row in sent.group_by("method", by, maintain_order=True).agg(up, down).iter_rows():
+        found.setdefault(method, []).append([row[0], *(round(count / seeds) for count in row[1:])])
+    return found
+
+
 def grid_payload(
     rows: pl.DataFrame, published: pl.DataFrame | None, notes: Sequence[str], resplits: int
 ) -> dict[str, Any]:
     """A grid's page: many settings, no single nodes."""
-    inside = rows.select(*SETTING, *_KEY, "groups").explode("groups").drop_nulls("groups")
-    groups = inside.unnest("groups")
-    found = cells(rows.drop("groups"), groups, resplits)
+    inside = rows.select(*SETTING, *KEY, "groups").explode("groups").drop_nulls("groups")
+    found = cells(rows.drop("groups"), inside.unnest("groups"), resplits)
     return {
         "kind": "grid",
         **_tables(found),
@@ -140,10 +132,13 @@ def _tables(found: Sequence[Cell]) -> dict[str, Any]:
             rule: RULES[rule].guarantee
             for rule in dict.fromkeys(cell["quantile"] for cell in found)
         },
-        "cells": {name: [cell[name] for cell in found] for name in COLUMNS}
-        | {"alpha": [view_key([cell["alpha"]]) for cell in found]},
+        "cells": {
+            name: [view_key([cell[name]]) if name == "alpha" else cell[name] for cell in found]
+            for name in found[0]
+            if name not in INNER
+        },
         "groups": {kind: [_packed(cell, kind, names) for cell in found] for kind in KINDS},
-        "worst": [_worst(cell) for cell in found],
+        "worst": [cell["worst"] and list(cell["worst"].values()) for cell in found],
         "names": list(names),
     }
 
@@ -162,21 +157,7 @@ def _packed(cell: Cell, kind: str, names: dict[str, int]) -> list[list[Any]]:
     fields = ["n_test", "coverage", "set_size"]
     fields += ["seed"] if kind == "client" else ["coverage_sd", "set_size_sd"]
     short = {"n_test": 1, "coverage": 4, "set_size": 3, "coverage_sd": 4, "set_size_sd": 3}
-    return [
-        group,
-        *([_round(row[name], short.get(name, 0)) for row in rows] for name in fields),
-    ]
-
-
-def _worst(cell: Cell) -> list[Any] | None:
-    worst = cell["worst"]
-    if worst is None:
-        return None
-    return [worst["group"], worst["seed"], worst["n_test"], worst["coverage"]]
-
-
-def _calibrate(info: dict[str, Any]) -> str:
-    return str(info.get("config", {}).get("calibrate", "pooled"))
+    return [group, *([_round(row[name], short.get(name, 0)) for row in rows] for name in fields)]
 
 
 def _labels(stored: Stored) -> list[str]:

@@ -13,10 +13,11 @@ from fedcover.conformal import RULES
 from fedcover.report.cells import Cell, views
 
 Card = dict[str, str]
+JUDGED = ("inside", "below", "above")
 TOLERANCE = 1e-9
 
 
-def card(question: str, answer: str, text: str, tone: str) -> Card:
+def card(question: str, answer: str, text: str, tone: str = "plain") -> Card:
     """A card; ``tone`` is ``good``, ``bad`` or ``plain``."""
     return {"question": question, "answer": answer, "text": text, "tone": tone}
 
@@ -36,9 +37,18 @@ def run_cards(cells: Sequence[Cell], whole: Sequence[Cell]) -> list[Card]:
     return [_take(cells, best), _held(cells, whole), _worst(cells, best)]
 
 
+def grid_cards(cells: Sequence[Cell]) -> list[Card]:
+    """The three cards of a grid: over all its cells."""
+    return [_most_often(cells), _grid_held(cells), _grid_worst(cells)]
+
+
 def level(cell: Cell) -> str:
     """1 − α as people write it."""
     return f"{round(1 - cell['alpha'], 6):g}"
+
+
+def _of(cells: Sequence[Cell], *statuses: str) -> list[Cell]:
+    return [cell for cell in cells if cell["status"] in statuses]
 
 
 def _take(cells: Sequence[Cell], best: Cell | None) -> Card:
@@ -46,17 +56,15 @@ def _take(cells: Sequence[Cell], best: Cell | None) -> Card:
     options = [cell for cell in cells if cell["option"]]
     if not options:
         text = "All methods here need what no party of a federation has; they are marks."
-        return card(question, "None of these", text, "plain")
+        return card(question, "None of these", text)
     if not RULES[rule].guarantee:
         least = min(options, key=lambda cell: cell["set_size"])
-        return card(
-            question,
-            "None with this rule",
+        text = (
             f"The quantile rule {rule} promises no coverage. Its smallest sets are those of "
             f"{least['method']}: {least['set_size']:.2f} labels, coverage "
-            f"{least['coverage']:.3f} for a target of {level(least)}.",
-            "bad",
+            f"{least['coverage']:.3f} for a target of {level(least)}."
         )
+        return card(question, "None with this rule", text, "bad")
     if best is None:
         text = f"No method reached its target of {level(cells[0])} with this score and rule."
         return card(question, "None of these", text, "bad")
@@ -80,39 +88,30 @@ def _against_fed(cells: Sequence[Cell], best: Cell) -> str:
 
 def _held(cells: Sequence[Cell], whole: Sequence[Cell]) -> Card:
     question = "Did the guarantee hold?"
-    judged = [cell for cell in cells if cell["status"] != "none"]
+    judged, inside = _of(cells, *JUDGED), _of(cells, "inside")
     if not judged:
-        text = (
-            f"The rule {cells[0]['quantile']} has no guarantee that could hold. "
-            f"{_short(cells)} Take the rule exact for one."
+        short = sum(cell["below"] for cell in cells)
+        reached = (
+            f"{short} of {len(cells)} methods missed the target of {level(cells[0])}"
+            if short
+            else "all methods reached the target anyway"
         )
-        return card(question, "There is none", text, "bad")
-    inside = [cell for cell in judged if cell["status"] == "inside"]
-    below = [cell for cell in judged if cell["status"] == "below"]
+        text = f"The rule {cells[0]['quantile']} has no guarantee that could hold. Here {reached}."
+        return card(question, "There is none", f"{text} Take the rule exact for one.", "bad")
     high = max((cell["high"] for cell in judged if cell["high"] is not None), default=None)
     low = judged[0]["low"]
     promised = f"between {low:.3f} and {high:.3f}" if high is not None else f"at {low:.3f} or more"
-    everywhere = [cell for cell in whole if cell["status"] != "none"]
-    count = sum(cell["status"] == "inside" for cell in everywhere)
     text = (
-        f"{len(inside)} of {len(judged)} methods lie where the theorem puts them, {promised}. "
-        f"On the whole page: {count} of {len(everywhere)} cells."
+        f"{len(inside)} of {len(judged)} methods lie where the theorem puts them, {promised}. On "
+        f"the whole page: {len(_of(whole, 'inside'))} of {len(_of(whole, *JUDGED))} cells."
     )
-    if below:
+    if below := _of(cells, "below"):
         names = ", ".join(f"{cell['method']} ({cell['coverage']:.3f})" for cell in below)
         return card(question, "No", f"Below the target: {names}. {text}", "bad")
-    if len(inside) < len(judged):
-        above = ", ".join(c["method"] for c in judged if c["status"] == "above")
+    if above := ", ".join(cell["method"] for cell in _of(cells, "above")):
         text = f"{text} Above the band, so larger than need be: {above}."
-        return card(question, "Yes, with room", text, "plain")
+        return card(question, "Yes, with room", text)
     return card(question, "Yes", text, "good")
-
-
-def _short(cells: Sequence[Cell]) -> str:
-    short = [cell for cell in cells if cell["below"]]
-    if not short:
-        return "Here all methods reached the target anyway."
-    return f"Here {len(short)} of {len(cells)} methods missed the target of {level(cells[0])}."
 
 
 def _worst(cells: Sequence[Cell], best: Cell | None) -> Card:
@@ -120,66 +119,56 @@ def _worst(cells: Sequence[Cell], best: Cell | None) -> Card:
     chosen = best or min(cells, key=lambda cell: cell["set_size"])
     worst = chosen["worst"]
     if worst is None:
-        return card(question, "Not recorded", "This run holds no coverage by client.", "plain")
+        return card(question, "Not recorded", "This run holds no coverage by client.")
     short = (1 - chosen["alpha"]) - worst["coverage"]
     where = "" if worst["seed"] is None or chosen["seeds"] < 2 else f" of seed {worst['seed']}"
-    answer = f"Client {worst['group']}{where}"
-    against = (
-        f"{short:.3f} below the target of {level(chosen)}"
-        if short > TOLERANCE
-        else f"still at or above the target of {level(chosen)}"
-    )
+    against = f"{short:.3f} below" if short > TOLERANCE else "still at or above"
     text = (
-        f"With {chosen['method']} its coverage is {worst['coverage']:.3f}, {against}, over "
-        f"{worst['n_test']:.0f} test nodes. The promise is for all clients together, not for each."
+        f"With {chosen['method']} its coverage is {worst['coverage']:.3f}, {against} the target of "
+        f"{level(chosen)}, over {worst['n_test']:.0f} test nodes. The promise is for all clients "
+        "together, not for each."
     )
+    answer = f"Client {worst['group']}{where}"
     return card(question, answer, text, "bad" if short > 0.05 else "plain")
-
-
-def grid_cards(cells: Sequence[Cell]) -> list[Card]:
-    """The three cards of a grid: over all its cells."""
-    judged = [cell for cell in cells if cell["status"] != "none"]
-    inside = sum(cell["status"] == "inside" for cell in judged)
-    below = sum(cell["status"] == "below" for cell in judged)
-    return [_most_often(cells), _grid_held(judged, inside, below), _grid_worst(cells, judged)]
 
 
 def _most_often(cells: Sequence[Cell]) -> Card:
     question = "Which method has the smallest sets?"
     contests = [
-        own
+        best["method"]
         for own in views(cells).values()
-        if len({c["method"] for c in own if c["option"]}) > 1 and recommended(own)
+        if len({c["method"] for c in own if c["option"]}) > 1 and (best := recommended(own))
     ]
     if not contests:
         text = "No setting has several methods whose guarantee held, so there is nothing to rank."
-        return card(question, "No contest", text, "plain")
-    wins = Counter(best["method"] for own in contests if (best := recommended(own)))
-    (first, count), *others = wins.most_common()
-    rest = ", ".join(f"{name} in {number}" for name, number in others)
+        return card(question, "No contest", text)
+    (first, count), *others = Counter(contests).most_common()
+    rest = ", ".join(f"{name} in {wins}" for name, wins in others)
     text = f"It has the smallest sets that keep the promise in {count} of {len(contests)} settings"
     return card(question, first, f"{text}; {rest}." if rest else f"{text}.", "good")
 
 
-def _grid_held(judged: Sequence[Cell], inside: int, below: int) -> Card:
+def _grid_held(cells: Sequence[Cell]) -> Card:
     question = "Did the guarantee hold?"
+    inside, below, above = (len(_of(cells, status)) for status in JUDGED)
+    judged = inside + below + above
     if not judged:
         text = "No cell of this grid uses a rule with a guarantee."
-        return card(question, "There is none", text, "plain")
-    above = len(judged) - inside - below
+        return card(question, "There is none", text)
     text = (
-        f"Mean coverage lies in the theorem's band in {inside} of {len(judged)} cells that have a "
+        f"Mean coverage lies in the theorem's band in {inside} of {judged} cells that have a "
         f"guarantee; {below} lie below it, {above} above."
     )
-    answer = f"In {inside} of {len(judged)} cells"
-    return card(question, answer, text, "bad" if below else "plain" if above else "good")
+    tone = "bad" if below else "plain" if above else "good"
+    return card(question, f"In {inside} of {judged} cells", text, tone)
 
 
-def _grid_worst(cells: Sequence[Cell], judged: Sequence[Cell]) -> Card:
+def _grid_worst(cells: Sequence[Cell]) -> Card:
     question = "Which client is worst off?"
-    held = [cell for cell in (judged or cells) if cell["worst"] and cell["option"]]
+    judged = _of(cells, *JUDGED) or cells
+    held = [cell for cell in judged if cell["worst"] and cell["option"]]
     if not held:
-        return card(question, "Not recorded", "These results hold no coverage by client.", "plain")
+        return card(question, "Not recorded", "These results hold no coverage by client.")
     chosen = min(held, key=lambda cell: cell["worst"]["coverage"] - (1 - cell["alpha"]))
     worst: dict[str, Any] = chosen["worst"]
     where = "" if worst["seed"] is None else f", seed {worst['seed']}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,33 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedcover.graphs.labels import spelt_sets
-from fedcover.ledger import Entry, kind_of
 from fedcover.simulation.repetition import Repetition
-from fedcover.tables import LEDGER
-
-
-def ledger_frame(
-    method: str, seed: int, names: Sequence[str], entries: Iterable[Entry]
-) -> pl.DataFrame:
-    """One row an array that travelled in one round, or alike in several, at one party."""
-    rows = [
-        (
-            method,
-            seed,
-            kind_of(e.part),
-            e.part,
-            e.array,
-            e.direction,
-            names[e.party],
-            e.round,
-            e.rounds,
-            e.type,
-            list(e.shape),
-            e.bytes,
-        )
-        for e in entries
-    ]
-    return pl.DataFrame(rows, schema=LEDGER, orient="row")
 
 
 def scores_frame(

@@ -22,11 +22,9 @@ from fedcover.graphs.splits import Role
 from fedcover.party import calibration
 from fedcover.plans import plan_of
 from fedcover.predictor.calibration import POOLED, Calibration, Groups
-from fedcover.predictor.known import Known, fingerprints, hashed, inside, salt_of
-from fedcover.predictor.models import Generated, Model, planned
+from fedcover.predictor.inference import Generated, Model, View, planned, rescaled
+from fedcover.predictor.nodes import GraphNodes, RunNodes, fingerprints, hashed, inside, salt_of
 from fedcover.predictor.predictor import Predictor
-from fedcover.predictor.seen import Seen
-from fedcover.predictor.view import View, rescaled
 from fedcover.simulation.evaluation import Judge
 from fedcover.simulation.repetition import Federation
 from fedcover.training.plan import PartyGraph, log_prior
@@ -86,7 +84,7 @@ class Maker:
         if any(conformal.GRAPH_SCORES[name].similar for name in found.diffusion):
             similar = [calibration.similar(party) for party in parties]
         scaled = rescaled(self._graph, parties[0].scaling)
-        view = View(predictor, scaled, Seen.same(known), similar)
+        view = View(predictor, scaled, GraphNodes.same(known), similar)
         if similar is not None:
             predictor = replace(predictor, known=replace(known, alike=view.alike_prints()))
         return replace(predictor, calibrations=self._calibrations(view))
@@ -98,11 +96,11 @@ class Maker:
         return client_graphs(graph, self._judge.repetition.partition)
 
     @cached_property
-    def _known(self) -> Known:
+    def _known(self) -> RunNodes:
         graph, repetition, groups = self._graph, self._judge.repetition, self._groups
         salt, client = salt_of(graph), repetition.partition.client.astype(np.int64)
         names = hashed(graph.node_ids, salt)
-        return Known(
+        return RunNodes(
             salt,
             names,
             client,
@@ -113,7 +111,7 @@ class Maker:
         )
 
     @cached_property
-    def _seen_whole(self) -> Known:
+    def _seen_whole(self) -> RunNodes:
         """The same for models that see the edges between clients, too."""
         graph, known = self._graph, self._known
         edges = inside(graph, known.client, whole=True)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from torch_geometric.data import Data
 
 from fedcover import __version__
 from fedcover.algorithm.requests import Conversation, Result
 from fedcover.algorithm.session import Outcome
 from fedcover.carriers.stacked import Stacked
-from fedcover.carriers.stacked.lockstep import Progress
 from fedcover.config import Config, recipe_of
 from fedcover.errors import UsageError
 from fedcover.graphs.assemble import feature_matrix
@@ -31,14 +26,14 @@ from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.splits import Role
 from fedcover.graphs.statistics import describe
 from fedcover.ledger import totals
-from fedcover.models.private_vae import check_size, noise_note
+from fedcover.models.private_vae import check_size
 from fedcover.party.calibration import mixture_weights
 from fedcover.predictor import Predictor, save_predictor
-from fedcover.predictor.files import FOLDER
+from fedcover.predictor.saving import FOLDER
 from fedcover.privacy import Spending, spending
+from fedcover.run_folder import hardware, versions, write_run
 from fedcover.simulation.drawing import Shown, shown
 from fedcover.simulation.evaluation import Evaluation, Judge
-from fedcover.simulation.frames import ledger_frame
 from fedcover.simulation.predictors import Maker, kept
 from fedcover.simulation.repetition import (
     Federation,
@@ -48,8 +43,8 @@ from fedcover.simulation.repetition import (
     prepare,
     settled,
 )
-from fedcover.simulation.store import write_run
-from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SCORES, THRESHOLDS, frame
+from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SCORES, THRESHOLDS, frame, ledger_frame
+from fedcover.training.plan import Progress
 
 UNSCALED = 100.0
 """A feature beyond this is not on the scale that weights are drawn for."""
@@ -141,8 +136,6 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
         ):
             report(f"calibrate {name}", done, config.seeds)
             evaluation = judge.evaluate(own, outcome)
-            if recipe.base == "gen" and spent is not None and (said := _noise(own, config)):
-                outcome.notes.append(f"gen: {said}")
             book.enter(own, outcome, evaluation)
             if done == 0 and kept(recipe):
                 card = _card(graph, judge, evaluation, spent if recipe.base == "gen" else None)
@@ -300,15 +293,6 @@ def _afforded(repetitions: Sequence[Repetition], config: Config) -> Spending | N
     return spent
 
 
-def _noise(federation: Federation, config: Config) -> str | None:
-    """What there is to say about privacy's noise."""
-    assert config.privacy is not None
-    if not config.privacy.active:
-        return None
-    graphs = [party.graph for party in federation.parties]
-    return noise_note(graphs, config.gen.vae, config.privacy)
-
-
 class _Book:
     """What the methods and seeds found out, as the rows of a run's tables."""
 
@@ -382,33 +366,3 @@ class _Clock:
         now = time.perf_counter()
         self.stages[stage] = round(now - self._last, 3)
         self._last = now
-
-
-def versions() -> dict[str, str]:
-    """Of Python and the libraries that shape results."""
-    found = {"python": platform.python_version()}
-    for package in (
-        "numpy",
-        "scipy",
-        "torch",
-        "torch_geometric",
-        "pymetis",
-        "scikit-learn",
-        "opacus",
-        "polars",
-    ):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def hardware() -> dict[str, Any]:
-    """What the run had to compute with."""
-    return {
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-    }

@@ -23,7 +23,7 @@ class LinkField(GradientField):
             for c, seed, number in zip(stack.clients, stack.seed_of, stack.number_of, strict=True)
         ]
         share = 1.0 / np.diff(stack.starts)
-        self._node_weights = self._tensor(share[stack.client_of_node])
+        self._node_shares = self._tensor(share[stack.client_of_node])
 
     def gradients(self, p: Parameters, step: int) -> list[Tensor]:
         """In the parameters' order; ``step`` numbers the draws."""
@@ -44,7 +44,7 @@ class LinkField(GradientField):
         ]
         return self._tensor(np.concatenate(draws))
 
-    def _pairs(self, step: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+    def _pairs(self, step: int) -> tuple[Tensor, Tensor, vgae.Shares]:
         drawn = [sampler(step) for sampler in self._samplers]
         kinds = [[pairs.linked for pairs in drawn], [pairs.apart for pairs in drawn]]
         starts = self._stack.starts
@@ -53,9 +53,11 @@ class LinkField(GradientField):
             for kind in kinds
         ]
         counts = [np.array([pairs.shape[1] for pairs in kind]) for kind in kinds]
-        weights = [np.repeat(1.0 / np.maximum(count, 1), count) for count in counts]
+        of_linked, of_apart = (
+            self._tensor(np.repeat(1.0 / np.maximum(count, 1), count)) for count in counts
+        )
         linked, apart = (torch.from_numpy(pairs) for pairs in stacked)
-        return linked, apart, [*map(self._tensor, weights), self._node_weights]
+        return linked, apart, vgae.Shares(of_linked, of_apart, self._node_shares)
 
     def _tensor(self, values: NDArray[np.floating]) -> Tensor:
         return torch.from_numpy(values).to(self._stack.plan.dtype)

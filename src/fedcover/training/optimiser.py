@@ -60,22 +60,13 @@ class Optimiser:
 
     def state(self) -> dict[str, NDArray[np.floating]]:
         """What Adam remembers, by name; empty before the first step."""
-        return {
-            f"{g}.{tensor}.{name}": value.numpy()
-            for g, group in enumerate(self._groups)
-            for tensor, entries in group.adam.state_dict()["state"].items()
-            for name, value in entries.items()
-        }
+        named = (adam_state(group.adam, f"{g}.") for g, group in enumerate(self._groups))
+        return {name: value for own in named for name, value in own.items()}
 
     def restore(self, state: Mapping[str, NDArray[np.floating]]) -> None:
         """Go on from what :meth:`state` returned."""
         for g, group in enumerate(self._groups):
-            entries: dict[int, dict[str, Tensor]] = {}
-            for key, value in state.items():
-                owner, tensor, name = key.split(".")
-                if int(owner) == g:
-                    entries.setdefault(int(tensor), {})[name] = torch.from_numpy(value.copy())
-            group.adam.load_state_dict({**group.adam.state_dict(), "state": entries})
+            restore_adam(group.adam, state, f"{g}.")
 
     def _batches(self, round_: int) -> Iterator[TrainingField]:
         """For each step, the field of the batches of those clients that still have one."""
@@ -110,3 +101,24 @@ class _Group:
         for view, gradient, rows in zip(self._views, gradients, self._rows, strict=True):
             view.grad = gradient[rows]
         self.adam.step()
+
+
+def adam_state(adam: torch.optim.Adam, prefix: str) -> dict[str, NDArray[np.floating]]:
+    """What it remembers, by names that begin with ``prefix``."""
+    return {
+        f"{prefix}{tensor}.{name}": value.numpy()
+        for tensor, entries in adam.state_dict()["state"].items()
+        for name, value in entries.items()
+    }
+
+
+def restore_adam(
+    adam: torch.optim.Adam, state: Mapping[str, NDArray[np.floating]], prefix: str
+) -> None:
+    """Go on from what :func:`adam_state` returned."""
+    entries: dict[int, dict[str, Tensor]] = {}
+    for key, value in state.items():
+        if key.startswith(prefix):
+            tensor, name = key.removeprefix(prefix).split(".")
+            entries.setdefault(int(tensor), {})[name] = torch.from_numpy(value.copy())
+    adam.load_state_dict({**adam.state_dict(), "state": entries})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from fedcover.errors import DataError
 
 Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × features
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called as ``progress(stage, done, total)``."""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,20 @@ def fraction_bits(dtype: torch.dtype) -> int:
     return 20 if dtype == torch.float32 else 44
 
 
+def as_integers(terms: Weights) -> dict[str, fixed_point.Integers]:
+    """A party's terms of the sum as it sends them."""
+    try:
+        return {
+            name: fixed_point.encode(tensor.numpy(), bits=0)
+            for name, tensor in zip(WEIGHTS, terms.tensors(), strict=True)
+        }
+    except DataError as error:
+        raise DataError(
+            "training diverged: a weight is not a number, or beyond all bounds; scale the features "
+            "or lower the learning rate."
+        ) from error
+
+
 @dataclass(frozen=True)
 class Shared:
     """One federation's shared model as the program holds it."""
@@ -131,14 +145,7 @@ class Program:
     @torch.no_grad()
     def change(self, federation: int = 0) -> dict[str, fixed_point.Integers]:
         """What the only party of this federation sends: its share of the sum, as integers."""
-        terms = self._averaging.change(self._local, self._sent, federation)
-        named = dict(zip(WEIGHTS, terms.tensors(), strict=True))
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in named.values()):
-            raise DataError(
-                "training diverged: a weight is not a number; scale the features or lower the "
-                "learning rate."
-            )
-        return {name: tensor.numpy().astype(np.int64) for name, tensor in named.items()}
+        return as_integers(self._averaging.change(self._local, self._sent, federation))
 
     @torch.no_grad()
     def keep(self, federations: Sequence[int]) -> None:
@@ -219,7 +226,7 @@ class _Validation:
         values = loss.double().numpy()
         own = np.bincount(self._client, values, minlength=parties).astype(np.float64)
         total = np.zeros(len(self.count), dtype=np.int64)
-        np.add.at(total, self._federation_of, encode_loss(own))
+        np.add.at(total, self._federation_of, encode_loss(own.astype(np.float64)))
         return total
 
 

@@ -1,182 +1,124 @@
-"""The plain engine: one client after another, PyG's own layers and autograd.
+"""One party's training with PyG's own layers and autograd: written to be obviously right, not fast.
 
-It is written to be obviously right, not fast: the oracle for tests and the other side of the
-benchmarks.
+It has the interface of :class:`~fedcover.training.program.Program` for a federation of one party:
+``party.engine = Reference`` makes a loopback run the oracle for the other carriers.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch_geometric.nn import VGAE
 
-from fedcover.federation.engine import (
-    Federation,
-    Here,
-    OnRound,
-    Plan,
-    Trained,
-    batches,
-    diverged,
-    initialiser,
-    inputs,
-    log_prior,
-)
-from fedcover.federation.sets import halves, size_of
+from fedcover import fixed_point
 from fedcover.models import Weights, initial_weights, to_module
 from fedcover.models.gnn import from_module, load_weights
 from fedcover.models.vgae import MAX_LOGSTD, PairSampler, noise
+from fedcover.training.plan import Federation, Plan, batches, initialiser, inputs, log_prior
+from fedcover.training.program import as_integers, encode_loss, fraction_bits
 
 
-class Reference(Here):
-    """Clients in a Python loop."""
+class Reference:
+    """The only party of the only federation, with a module and an optimiser."""
 
-    def train(
+    def __init__(
         self,
         federations: Sequence[Federation],
         plan: Plan,
-        *,
         start: Sequence[Weights] | None = None,
-        on_round: OnRound | None = None,
-    ) -> list[Trained]:
-        """Train every federation under the plan, one by one."""
-        starts: Sequence[Weights | None] = start or [None] * len(federations)
-        pairs = zip(federations, starts, strict=True)
-        return [_train(federation, plan, begin, on_round) for federation, begin in pairs]
+        total: int | None = None,
+    ) -> None:
+        """As :class:`~fedcover.training.program.Program`."""
+        (federation,) = federations
+        (party,) = federation.clients
+        self.plan, self._key = plan, (federation.seed, federation.first)
+        x = inputs(party, plan)
+        self._x = torch.from_numpy(x.toarray() if sp.issparse(x) else x).to(plan.dtype)
+        self._edge_index = torch.from_numpy(party.edge_index)
+        self._edge_weight = torch.from_numpy(party.edge_weight).to(plan.dtype)
+        self._y = torch.from_numpy(party.y)
+        self._train = torch.from_numpy(np.sort(party.train))
+        self._valid = torch.from_numpy(party.valid)
+        prior = log_prior(party, plan) if plan.task == "labels" else np.zeros(plan.classes)
+        self._prior = torch.from_numpy(prior).to(plan.dtype)
+        own = 1 if plan.task == "links" else len(party.train)
+        self._share = own / (own if total is None else total)
+        size = (x.shape[1], plan.hidden, plan.classes)
+        drawn = start[0] if start else initial_weights(plan.model, *size, initialiser(self._key[0]))
+        self._module = to_module(plan.model, drawn.to(plan.dtype), plan.dropout)
+        self._sent = self._weights()
+        self._adam = torch.optim.Adam(self._module.parameters(), lr=plan.lr)
+        real = (party.edge_index < party.own).all(axis=0)
+        self._pairs = PairSampler(party.edge_index[:, real], party.own, *self._key)
 
+    def receive(self, weights: Sequence[Weights]) -> None:
+        """Go on from these shared weights."""
+        load_weights(self.plan.model, self._module, weights[0].to(self.plan.dtype))
 
-class _Site:
-    """One client with its own module and optimiser."""
-
-    def __init__(self, federation: Federation, number: int, weights: Weights, plan: Plan) -> None:
-        client = federation.clients[number]
-        self.plan, self.key = plan, (federation.seed, number)
-        x = inputs(client, plan)
-        dense = x.toarray() if sp.issparse(x) else x
-        self.x = torch.from_numpy(np.asarray(dense)).to(plan.dtype)
-        self.edge_index = torch.from_numpy(client.edge_index)
-        self.edge_weight = torch.from_numpy(client.edge_weight).to(plan.dtype)
-        self.y = torch.from_numpy(client.y)
-        self.train = torch.from_numpy(np.sort(client.train))
-        self.valid = torch.from_numpy(client.valid)
-        offset = np.zeros((client.nodes, plan.classes))
-        if plan.task != "links":
-            offset += log_prior(client, plan)
-            offset += 0.0 if client.offset is None else client.offset
-        self.offset = torch.from_numpy(offset).to(plan.dtype)
-        self.module = to_module(plan.model, weights, plan.dropout)
-        self.adam = torch.optim.Adam(self.module.parameters(), lr=plan.lr)
-        real = (client.edge_index < client.own).all(axis=0)
-        self.pairs = PairSampler(client.edge_index[:, real], client.own, *self.key)
-
-    def _outputs(self) -> Tensor:
-        outputs: Tensor
-        if self.plan.model == "sage" and (self.edge_weight != 1).any():
-            outputs = _weighted_sage(self.module, self.x, self.edge_index, self.edge_weight)
-        else:
-            weight = self.edge_weight if self.plan.model == "gcn" else None
-            outputs = self.module(self.x, self.edge_index, edge_weight=weight)
-        return outputs + self.offset
+    @torch.no_grad()
+    def losses(self) -> tuple[fixed_point.Integers, NDArray[np.int64]]:
+        """The sum over validation nodes, in fixed point, and their number."""
+        self._module.eval()
+        logits = self._outputs()[self._valid]
+        loss = cross_entropy(logits, self._y[self._valid], reduction="none").double().sum()
+        return encode_loss(loss.numpy()[None]), np.array([len(self._valid)])
 
     def fit(self, round_: int) -> None:
-        self.module.train()
-        losses = {
-            "labels": self._label_losses,
-            "links": self._link_losses,
-            "sets": self._set_losses,
-        }
-        sent = [p.detach().clone() for p in self.module.parameters()]
-        for loss in losses[self.plan.task](round_):
+        """All local steps of one round."""
+        self._module.train()
+        self._sent = self._weights()
+        before = [p.detach().clone() for p in self._module.parameters()]
+        steps = self._link_losses if self.plan.task == "links" else self._label_losses
+        for loss in steps(round_):
             if self.plan.prox and self.plan.average:  # FedProx (Li et al., 2020)
-                pairs = zip(self.module.parameters(), sent, strict=True)
-                loss = loss + self.plan.prox / 2 * sum(((p - s) ** 2).sum() for p, s in pairs)
-            self.adam.zero_grad()
+                pairs = zip(self._module.parameters(), before, strict=True)
+                loss = loss + self.plan.prox / 2 * sum(((p - b) ** 2).sum() for p, b in pairs)
+            self._adam.zero_grad()
             torch.autograd.backward(loss)
-            self.adam.step()
+            self._adam.step()
+
+    def change(self) -> dict[str, fixed_point.Integers]:
+        """What the party sends: its share of the sum of changes, as integers."""
+        scale = self._share * 2 ** fraction_bits(self.plan.dtype)
+        pairs = zip(self._weights().tensors(), self._sent.tensors(), strict=True)
+        return as_integers(Weights(*(scale * (now - before) for now, before in pairs)))
+
+    def own_weights(self, *, kept: bool = False) -> list[list[Weights]]:
+        """The party's model as it is now; it keeps no other."""
+        assert not kept
+        return [[self._weights()]]
+
+    def _weights(self) -> Weights:
+        return from_module(self.plan.model, self._module)
+
+    def _outputs(self) -> Tensor:
+        if self.plan.model == "sage" and (self._edge_weight != 1).any():
+            outputs = _weighted_sage(self._module, self._x, self._edge_index, self._edge_weight)
+        else:
+            weight = self._edge_weight if self.plan.model == "gcn" else None
+            outputs = self._module(self._x, self._edge_index, edge_weight=weight)
+        return outputs + self._prior
 
     def _label_losses(self, round_: int) -> Iterator[Tensor]:
-        for positions in batches(len(self.train), self.plan, *self.key, round_):
-            nodes = self.train[torch.from_numpy(positions)]
-            logits = self._outputs()
-            yield cross_entropy(logits[nodes], self.y[nodes])
+        for positions in batches(len(self._train), self.plan, *self._key, round_):
+            nodes = self._train[torch.from_numpy(positions)]
+            yield cross_entropy(self._outputs()[nodes], self._y[nodes])
 
     def _link_losses(self, round_: int) -> Iterator[Tensor]:
-        model = VGAE(torch.nn.Identity())  # it would draw its encoder's weights anew
+        model = VGAE(nn.Identity())  # it would draw its encoder's weights anew
         for epoch in range(self.plan.local_epochs):
             step = (round_ << 20) + epoch
             mu, logstd = self._outputs().chunk(2, dim=1)
-            draws = noise(len(mu), mu.shape[1], *self.key, step)
-            epsilon = torch.from_numpy(draws).to(mu.dtype)
+            epsilon = torch.from_numpy(noise(len(mu), mu.shape[1], *self._key, step)).to(mu.dtype)
             z = mu + epsilon * logstd.clamp(max=MAX_LOGSTD).exp()
-            linked, apart = (torch.from_numpy(pairs) for pairs in self.pairs(step))
+            linked, apart = (torch.from_numpy(pairs) for pairs in self._pairs(step))
             yield model.recon_loss(z, linked, apart) + model.kl_loss(mu, logstd) / len(mu)
-
-    def _set_losses(self, round_: int) -> Iterator[Tensor]:
-        size, y, count = size_of(self.plan), self.y[self.train], len(self.train)
-        for epoch in range(self.plan.local_epochs if count else 0):
-            logits = self._outputs()[self.train]
-            loss = cross_entropy(logits, y)
-            if count >= 2:
-                drawn = halves(count, *self.key, (round_ << 20) + epoch)
-                calibrating, predicting = (torch.from_numpy(half) for half in drawn)
-                scores = 1 - logits.softmax(dim=1)
-                quantile = torch.quantile(scores[calibrating, y[calibrating]], 1 - size.alpha)
-                kept = torch.sigmoid((quantile - scores[predicting]) / size.tau).sum(dim=1)
-                loss = loss + size.weight * kept.mean()
-            yield loss
-
-    @torch.no_grad()
-    def logits(self) -> Tensor:
-        self.module.eval()
-        output: Tensor = self._outputs()
-        return output
-
-
-def _train(
-    federation: Federation, plan: Plan, begin: Weights | None, on_round: OnRound | None
-) -> Trained:
-    began = time.perf_counter()
-    features = federation.clients[0].x.shape[1]
-    drawn = begin or initial_weights(
-        plan.model, features, plan.hidden, plan.classes, initialiser(federation.seed)
-    )
-    start = drawn.to(plan.dtype)
-    sites = [_Site(federation, k, start, plan) for k in range(len(federation.clients))]
-    alike = plan.task == "links"
-    sizes = torch.tensor([1.0 if alike else len(c.train) for c in federation.clients]).double()
-    best, best_loss, best_round, history = [start] * len(sites), np.inf, -1, []
-    validated = any(len(site.valid) for site in sites)
-    if begin is not None:
-        best_loss, best_round, history = _pooled_loss(sites), 0, [_pooled_loss(sites)]
-    for round_ in range(plan.rounds):
-        for site in sites:
-            site.fit(round_)
-        if plan.average:
-            shared = _mean([from_module(plan.model, s.module) for s in sites], sizes / sizes.sum())
-            for site in sites:
-                load_weights(plan.model, site.module, shared)
-        loss = _pooled_loss(sites)
-        history.append(loss)
-        if loss < best_loss or not validated:
-            best = [from_module(plan.model, s.module) for s in sites]
-            best_loss, best_round = loss, len(history) - 1
-        if on_round is not None:
-            on_round(round_ + 1)
-        if plan.patience is not None and len(history) - 1 - best_round >= plan.patience:
-            break
-    if best_round < 0:
-        raise diverged()
-    for site, weights in zip(sites, best, strict=True):
-        load_weights(plan.model, site.module, weights)
-    logits = [site.logits().numpy() for site in sites]
-    rounds, seconds = len(history) - (begin is not None), time.perf_counter() - began
-    return Trained(best, logits, np.array(history), best_round, rounds, seconds)
 
 
 def _weighted_sage(module: nn.Module, x: Tensor, edge_index: Tensor, weight: Tensor) -> Tensor:
@@ -190,19 +132,3 @@ def _weighted_sage(module: nn.Module, x: Tensor, edge_index: Tensor, weight: Ten
         if not last:
             x = module.dropout(x.relu())  # type: ignore[operator]
     return x
-
-
-def _mean(weights: Sequence[Weights], shares: Tensor) -> Weights:
-    dtype = weights[0].first.dtype
-    columns = zip(*(w.tensors() for w in weights), strict=True)
-    return Weights(*(sum(s * t for s, t in zip(shares, c, strict=True)).to(dtype) for c in columns))
-
-
-def _pooled_loss(sites: Sequence[_Site]) -> float:
-    count = sum(len(s.valid) for s in sites)
-    total = sum(
-        float(cross_entropy(s.logits()[s.valid], s.y[s.valid], reduction="sum").double())
-        for s in sites
-        if len(s.valid)
-    )
-    return total / count if count else float("nan")

@@ -17,7 +17,6 @@ import numpy as np
 import polars as pl
 from torch_geometric.data import Data
 
-from fedcover.carriers.stacked.lockstep import Progress
 from fedcover.config import Config, recipe_of, to_toml
 from fedcover.errors import DataError, UsageError
 from fedcover.files import write_whole
@@ -26,6 +25,7 @@ from fedcover.graphs.splits import Role
 from fedcover.party import calibration
 from fedcover.simulation.repetition import Federation, Repetition, settled
 from fedcover.simulation.run import Simulation
+from fedcover.training.plan import Progress
 from fedcover.tuning.criterion import (
     SCORES,
     ScoreSize,

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from fedcover.algorithm.requests import Conversation, Result
-from fedcover.carriers.stacked.lockstep import Lockstep, Progress, Repetition
+from fedcover.carriers.stacked.lockstep import Lockstep, Repetition
+from fedcover.training.plan import Progress
 
 LARGE = 10_000  # nodes from which a second thread pays within one product
 

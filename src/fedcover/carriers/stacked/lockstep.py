@@ -28,12 +28,12 @@ from fedcover.algorithm.requests import (
     Tell,
     Train,
 )
-from fedcover.carriers.messages import ALONE, TRAIN, query_of, told_by
+from fedcover.carriers.messages import ALONE, START, TRAIN, query_of, told_by
 from fedcover.conformal.protocol import Message
 from fedcover.ledger import Ledger
 from fedcover.party.party import Party
-from fedcover.party.together import SUMS, TOGETHER, Progress
-from fedcover.training.plan import Federation
+from fedcover.party.together import SUMS, TOGETHER
+from fedcover.training.plan import Federation, Progress
 from fedcover.training.program import Program, mean_loss
 
 
@@ -175,13 +175,13 @@ class Lockstep:
         program, place = training.program, {n: f for f, n in enumerate(training.members)}
         losses: list[float] = [float("nan")] * len(place)
         if request.plan.average:
-            if request.round > 0 or not request.fit:
+            if request.model is not None:  # else it is drawn from the seed, and nobody judges it
                 losses = _means(program)
             if request.fit:
                 program.fit(request.round)
                 program.average()
         else:
-            keep = [place[n] for n, one in batch.items() if one.keep is not None]
+            keep = [place[n] for n, one in batch.items() if one.keep == request.round]
             if keep:
                 program.keep(keep)
             if request.fit:
@@ -225,7 +225,7 @@ class Lockstep:
             logits = program.logits(shared)
             models = [[weights] * len(own) for weights, own in zip(shared, logits, strict=True)]
         else:
-            keep = [place[n] for n, one in batch.items() if one.keep is not None]
+            keep = [place[n] for n, one in batch.items() if one.keep == training.fitted[n]]
             if keep:
                 program.keep(keep)
             logits, models = program.logits(), program.own_weights()
@@ -254,9 +254,8 @@ class Lockstep:
         for party in one.parties:
             place = (part, verb, party.number)
             if started:
-                ledger.record(*place, 0, "down", words)
-                ledger.record(*place, 0, "down", down)
-                ledger.record(*place, 0, "up", loss)
+                ledger.record(part, START, party.number, 0, "down", words)
+                ledger.record(part, START, party.number, 0, "up", loss)
             ledger.record(*place, 0, "down", words, rounds=asked - started)
             if average and asked > 1:
                 ledger.record(*place, 1, "down", down, rounds=asked - 1)

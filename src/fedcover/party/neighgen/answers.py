@@ -7,7 +7,7 @@ comes again, after a crash say, finds its epochs done, and gets the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,14 +17,13 @@ from fedcover.conformal.protocol import Message
 from fedcover.party.neighgen.exchange import BITS, answering_rows, noisy_inputs, summed_gradients
 from fedcover.party.neighgen.model import Generator
 from fedcover.party.neighgen.program import NeighGens
+from fedcover.training.plan import Progress
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
 
 PROGRAM, MENDED, ROWS = "neighgen", "mended", "answering rows"  # in what a party has made
 STAGE = "generator fedsage+"
-
-Progress = Callable[[str, int, int], None]
 
 
 def generators(

@@ -34,6 +34,7 @@ from fedcover.party.neighgen.model import (
 )
 from fedcover.training.averaging import Averaging
 from fedcover.training.layout import Index
+from fedcover.training.optimiser import adam_state, restore_adam
 from fedcover.training.plan import Features, Federation, PartyGraph, Plan
 from fedcover.training.receptive_field import Field, GradientField
 from fedcover.training.stack import Stack
@@ -159,34 +160,29 @@ class NeighGens:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that training has changed; everything else follows from the graphs and the keys."""
-        adam = self._adam.state_dict()["state"]
         return {
             "epochs": np.array(self._epochs),
-            **{f"tensor.{i}": tensor.numpy().copy() for i, tensor in enumerate(self._tensors)},
-            **{
-                f"adam.{i}.{k}": v.numpy().copy() for i, own in adam.items() for k, v in own.items()
-            },
+            **{f"tensor.{i}": tensor.numpy() for i, tensor in enumerate(self._tensors)},
             **{f"group.{i}": group for i, group in enumerate(self._groups)},
+            **adam_state(self._adam, "adam."),
         }
 
     @torch.no_grad()
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on where :meth:`state` was taken."""
         self._epochs = int(state["epochs"])
-        adam: dict[int, dict[str, Tensor]] = {}
         for i, tensor in enumerate(self._tensors):
-            tensor.copy_(torch.from_numpy(np.array(state[f"tensor.{i}"])))
-            own = {k.split(".")[2]: v for k, v in state.items() if k.startswith(f"adam.{i}.")}
-            if own:
-                adam[i] = {name: torch.from_numpy(np.array(value)) for name, value in own.items()}
-        self._adam.load_state_dict({**self._adam.state_dict(), "state": adam})
-        count = sum(name.startswith("group.") for name in state)
+            tensor.copy_(torch.from_numpy(state[f"tensor.{i}"]))
+        restore_adam(self._adam, state, "adam.")
+        count = len(self._keys) if "group.0" in state else 0
         self._groups = [state[f"group.{i}"] for i in range(count)]
 
     def _cross(self, received: Sequence[Message]) -> Generator | None:
         """The others' gradients, weighed: a mean over vectors and other parties."""
         if not any(Generator._fields[0] in message for message in received):
             return None
+        if not self._groups:
+            raise DataError("The neighbour generator of this party is lost; mend from the start.")
         cross = Generator(*map(torch.zeros_like, self._generator))
         for k, p in enumerate(self._order):
             if Generator._fields[0] not in received[p]:

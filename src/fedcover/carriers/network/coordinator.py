@@ -1,0 +1,363 @@
+"""Leads a job's conversations over a transport: asks, waits, refuses, goes on with who is there."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcover.algorithm.calibrate import Census
+from fedcover.algorithm.checks import MOST_COUNTED
+from fedcover.algorithm.requests import (
+    Ask,
+    Check,
+    Conversation,
+    Finish,
+    Keep,
+    Recall,
+    Replies,
+    Tell,
+    Train,
+)
+from fedcover.algorithm.session import Outcome, Session
+from fedcover.carriers.loopback import drawn_weights
+from fedcover.carriers.messages import query_of, result_of, told_by, verb_of
+from fedcover.carriers.network import proof
+from fedcover.carriers.network.checkpoint import Checkpoint
+from fedcover.carriers.network.in_step import Question, Steps, in_step, together
+from fedcover.carriers.network.job import Job, terms_text
+from fedcover.carriers.network.journal import Journal
+from fedcover.carriers.network.messages import (
+    HELLO,
+    SITES,
+    Conclusion,
+    Item,
+    Order,
+    Place,
+    Reply,
+    text,
+    words,
+)
+from fedcover.carriers.network.record import Record, Refusal
+from fedcover.carriers.network.train_check import expected
+from fedcover.conformal.protocol import Message, message_bytes
+from fedcover.errors import DataError
+from fedcover.graphs.schema import Schema
+from fedcover.models.private_vae import check_size
+
+COUNTED = ("nodes", "train", "valid", "calib", "test")
+Outcomes = dict[int, dict[str, Outcome]]
+"""By seed and method."""
+
+OnRound = Callable[[str, int, int, int], None]
+"""Called as ``on_round(phase, round, answered, sites)``."""
+
+
+class Transport(Protocol):
+    """A way to reach sites. Sites are known by their names, which they tell when greeted."""
+
+    transfer: float
+    """Seconds spent on sending and receiving so far."""
+
+    def greet(self, order: Order, sites: int, seconds: float) -> dict[str, Reply]:
+        """Send the order to everyone, until so many sites have replied or the time is over."""
+        ...
+
+    def exchange(
+        self, orders: Mapping[str, Order], seconds: float
+    ) -> Iterator[tuple[str, Reply | None]]:
+        """Send each site its order; replies as they arrive, also late ones to earlier orders, and
+        nothing for a site of which it is known that its order will not be answered."""
+        ...
+
+
+class Coordinator:
+    """One job over one transport. A job that goes on from a checkpoint asks for nothing again."""
+
+    def __init__(
+        self,
+        job: Job,
+        schema: Schema,
+        transport: Transport,
+        checkpoint: Checkpoint | None = None,
+        journal: Journal | None = None,
+        on_round: OnRound | None = None,
+    ) -> None:
+        self.job, self._schema, self._transport = job.settled(schema), schema, transport
+        self._features = len(schema.feature_names)
+        self._checkpoint = checkpoint or Checkpoint()
+        self._journal = journal or Journal()
+        self._on_round = on_round
+        self._nonce: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        self._told: dict[Place, Conclusion] = {}
+        self._own: dict[Place, Mapping[int, Message]] = {}  # what of it each site alone is told
+        self._delivered: dict[int, dict[Place, Conclusion]] = {}
+        self._away: set[int] = set()
+        self.job_id = ""
+        self.record = Record()
+        self.sites: tuple[str, ...] = ()
+        self.census = Census({})
+        self.groups: tuple[str, ...] = ()  # that have thresholds of their own
+
+    def run(self) -> Outcomes:
+        """Greet the sites, and lead all repetitions with them."""
+        self._greet()
+        privacy = self.job.config.privacy
+        if privacy is not None and any(m.startswith("gen") for m in self.job.config.methods):
+            for site, nodes in self.census.of("train").items():
+                check_size(nodes, site, privacy)
+        talks = {seed: self._repetition() for seed in self.job.config.seed_range}
+        return self._lead(
+            together({seed: in_step(seed, talk, self._at_once) for seed, talk in talks.items()})
+        )
+
+    def _repetition(self) -> Conversation[dict[str, Outcome]]:
+        config = self.job.config
+        session = Session(
+            config,
+            len(self._schema.labels),
+            self._features,
+            self.census,
+            self.sites,
+            impute=self.job.missing == "impute",
+            stride=self.job.stride,
+        )
+        yield from session.prepare()
+        self.groups = session.groups
+        outcomes = {}
+        for name in config.methods:
+            outcomes[name] = yield from session.method(name)
+        return outcomes
+
+    def _lead(self, steps: Steps[Outcomes]) -> Outcomes:
+        answers: Any = None
+        try:
+            while True:
+                answers = self._ask(steps.send(answers))
+        except StopIteration as stop:
+            outcomes: Outcomes = stop.value
+            return outcomes
+
+    def _at_once(self, seed: int, request: Tell | Finish | Recall | Keep) -> Any:
+        """What needs no message of its own: conclusions travel with the next order."""
+        match request:
+            case Recall():
+                return self._checkpoint.read(f"{seed} {request.part}")
+            case Keep():
+                self._checkpoint.write(f"{seed} {request.part}", request.state.to_message())
+            case Tell():
+                self._conclude(Conclusion(seed, request.part, request.arrays), request.own)
+            case Finish():
+                self._conclude(Conclusion(seed, request.part, told_by(request), finish=True))
+        return None
+
+    def _conclude(self, conclusion: Conclusion, own: Mapping[int, Message] | None = None) -> None:
+        self._told[conclusion.place], self._own[conclusion.place] = conclusion, own or {}
+
+    # Who takes part.
+
+    def _greet(self) -> None:
+        """Who takes part: the sites that prove the schema. Numbers follow from their names.
+
+        A job that goes on knows its sites, and can do without some of them for now.
+        """
+        begun = self._checkpoint.read("job")
+        settings = text(terms_text(self.job))
+        terms = text(f"{self._schema.fingerprint} {self.job.average} {words(settings)}")
+        if begun is not None and not np.array_equal(begun["terms"], terms):
+            raise DataError(
+                "the checkpoint is of a job with other settings or another schema; choose another "
+                "folder, or delete it to begin anew."
+            )
+        self.job_id = words(begun["id"]) if begun is not None else secrets.token_hex(6)
+        self._nonce = np.frombuffer(secrets.token_bytes(16), dtype=np.uint8)
+        query = {"settings": settings, "schema": text(self._schema.to_json()), "nonce": self._nonce}
+        order = Order(self.job_id, (Item(Place(None, HELLO, "hello", 0), query),))
+        known = None if begun is None else json.loads(words(begun["sites"]))
+        wanted = self.job.sites if known is None else len(known)
+        counts, unfit = {}, ""
+        for name, reply in self._transport.greet(order, wanted, self.job.join).items():
+            self._journal.record(self.job_id, name, "down", order.messages)
+            self._journal.record(self.job_id, name, "up", reply.messages)
+            problem = self._unfit(name, reply)
+            if problem:
+                unfit = f" Site {name} cannot take part: {problem}"
+            elif known is None or name in known:
+                said = reply.contents[0]["counts"].tolist()
+                counts[name] = dict(zip(COUNTED, said, strict=True))
+        if len(counts) < (wanted if known is None else self.job.least):
+            raise DataError(
+                f"{len(counts)} of {wanted} sites came within {self.job.join:g} s "
+                f"({', '.join(sorted(counts)) or 'none'}); is every SuperNode running?{unfit}"
+            )
+        known = known or dict(sorted(counts.items()))
+        self.sites, self.census = tuple(known), Census(dict(enumerate(known.values())))
+        self._delivered = {site: {} for site in self.census.parties}
+        self._conclude(Conclusion(None, SITES, {"roll": proof.roll(self.job_id, self.sites)}))
+        self._away = {k for k, name in enumerate(known) if name not in counts}
+        self._checkpoint.write(
+            "job", {"id": text(self.job_id), "terms": terms, "sites": text(json.dumps(known))}
+        )
+        earlier = self._checkpoint.read("record")
+        if begun is not None and earlier is not None:
+            self.record = Record.from_json(words(earlier["record"]))
+
+    def _unfit(self, name: str, reply: Reply) -> str:
+        """Why a site that said hello cannot take part."""
+        content = reply.contents[0] if len(reply.contents) == 1 else {}
+        if reply.problem or set(content) != {"proof", "counts"}:
+            return reply.problem or "it does not say hello as it should."
+        if not np.array_equal(content["proof"], proof.of(self._schema, self._nonce, name)):
+            return "its schema is not the agreed one."
+        counts = content["counts"]
+        if counts.shape != (len(COUNTED),) or counts.dtype != np.int64:
+            return "its numbers of nodes are not counts."
+        if (counts < 0).any() or (counts > MOST_COUNTED).any():
+            return "its numbers of nodes cannot be."
+        if counts[0] < counts[1:].sum():  # more nodes than roles: some have no label
+            return f"it has {counts[0]} nodes, but roles for {counts[1:].sum()}."
+        return ""
+
+    # One round.
+
+    def _ask(self, questions: Sequence[Question]) -> list[Any]:
+        """One order to every site that is asked; whoever answers well in time takes part."""
+        asked = {site: self._items(questions, site) for site in sorted(self.census.parties)}
+        asked = {site: items for site, items in asked.items() if items}
+        checks = [expected(request, self._features, self.census) for _, request in questions]
+        replies = self._exchange(questions, asked, checks)
+        results = []
+        for number, (seed, request) in enumerate(questions):
+            own = {site: found[number] for site, found in replies.items() if number in found}
+            if len(own) < self.job.least:
+                every = sum(number in items for items in asked.values())
+                raise DataError(self._too_few(_place(seed, request), every, own))
+            initial = None
+            if isinstance(request, Train) and request.plan.average and request.model is None:
+                initial = drawn_weights(request.plan, self._features, seed)
+            results.append(result_of(request, own, self.census, self.job.average, initial))
+        return results
+
+    def _items(self, questions: Sequence[Question], site: int) -> dict[int, Item]:
+        """What a site is asked, by the number of the question."""
+        found = {}
+        for number, (seed, request) in enumerate(questions):
+            to = request.to if isinstance(request, Ask) else None
+            if to is None or site in to:
+                query = query_of(request, site, self.census)
+                found[number] = Item(_place(seed, request), query)
+        return found
+
+    def _exchange(
+        self,
+        questions: Sequence[Question],
+        asked: Mapping[int, Mapping[int, Item]],
+        checks: Sequence[tuple[Check, int]],
+    ) -> dict[int, dict[int, Message]]:
+        """The replies that came in time and were not refused, by site and question."""
+        began, sent, slowest = time.monotonic(), self._transport.transfer, Reply("", ())
+        place = _place(*questions[0])
+        orders = {self.sites[site]: self._order(site, items) for site, items in asked.items()}
+        replies: dict[int, dict[int, Message]] = {}
+        in_vain: set[int] = set()  # those who refused or were refused, or are known to be gone
+        for name, order in orders.items():
+            self._journal.record(self.job_id, name, "down", order.messages)
+        for name, reply in self._transport.exchange(orders, self.job.timeout):
+            if name not in orders:
+                continue
+            site = self.sites.index(name)
+            if reply is None:
+                in_vain.add(site)
+                self._away.add(site)
+            elif reply.job != self.job_id:
+                continue
+            elif reply.places != orders[name].places:
+                self._aside(place, site, name, reply)
+                continue
+            else:
+                self._journal.record(self.job_id, name, "up", reply.messages)
+                slowest = max(slowest, reply, key=lambda one: one.seconds)
+                self._away.discard(site)
+                problem = reply.problem or _judge(site, reply, [checks[n] for n in asked[site]])
+                if problem:
+                    in_vain.add(site)
+                    self._refuse(place, name, f"was refused: {problem.rstrip('.')}")
+                else:
+                    replies[site] = dict(zip(asked[site], reply.contents, strict=True))
+                    told = (one.place for one in orders[name].conclusions)
+                    self._delivered[site] |= {at: self._told[at] for at in told}
+            waiting = asked.keys() - self._away - replies.keys() - in_vain
+            if not waiting and len(replies) >= self.job.least:
+                break
+        replies = dict(sorted(replies.items()))
+        self._away |= asked.keys() - replies.keys() - in_vain
+        for phase in dict.fromkeys(_place(*question).phase for question in questions):
+            self.record.answered.setdefault(phase, []).append(tuple(replies))
+        transfer = self._transport.transfer - sent
+        self.record.spend(place.phase, time.monotonic() - began, transfer, slowest)
+        self._checkpoint.write("record", {"record": text(self.record.to_json())})
+        if self._on_round is not None:
+            self._on_round(place.phase, place.round, len(replies), len(self.sites))
+        return replies
+
+    def _order(self, site: int, items: Mapping[int, Item]) -> Order:
+        known = self._delivered[site]
+        fresh = (
+            replace(one, arrays={**one.arrays, **self._own[place].get(site, {})})
+            for place, one in self._told.items()
+            if known.get(place) is not one
+        )
+        return Order(self.job_id, tuple(items.values()), tuple(fresh))
+
+    def _aside(self, place: Place, site: int, name: str, reply: Reply) -> None:
+        """Not a reply to this round's order: its site is there again, but what it says is past."""
+        if [one.verb for one in reply.places] == ["hello"]:
+            problem = self._unfit(name, reply)
+            if problem:
+                why = f"was refused: it cannot take part again: {problem.rstrip('.')}"
+                self._refuse(place, name, why)
+                return
+            self._delivered[site].clear()  # it may have lost what it knew
+        elif reply.places:
+            why = "came after the round was over, and was not used"
+            self._refuse(reply.places[0], name, why)
+        self._away.discard(site)
+
+    def _refuse(self, place: Place, name: str, why: str) -> None:
+        self.record.refused.append(Refusal(place.phase, place.round, name, why))
+
+    def _too_few(self, place: Place, asked: int, replies: Replies) -> str:
+        there = ", ".join(self.sites[site] for site in sorted(replies)) or "none"
+        why = f" {self.record.refused[-1]}" if self.record.refused else ""
+        return (
+            f"{place.phase}, round {place.round}: {len(replies)} of {asked} sites answered within "
+            f"{self.job.timeout:g} s ({there}), but at least {self.job.least} must; start it again "
+            f"to go on from here.{why}"
+        )
+
+
+def _place(seed: int, request: Ask | Train) -> Place:
+    return Place(seed, request.part, verb_of(request), request.round)
+
+
+def _judge(site: int, reply: Reply, checks: Sequence[tuple[Check, int]]) -> str:
+    """What is wrong with a reply: a site that is wrong in one answer is not heard in the others."""
+    if len(reply.contents) != len(checks):
+        return f"it has {len(reply.contents)} answers to {len(checks)} questions"
+    for content, (check, most) in zip(reply.contents, checks, strict=True):
+        size = message_bytes(content)
+        if size > most:
+            return f"it has {size} bytes, and at most {most} can be right"
+        try:
+            problem = check(site, content)
+        except Exception as error:  # whatever a site sends, the round goes on
+            return f"it cannot be understood: {type(error).__name__}"
+        if problem:
+            return f"it {problem}"
+    return ""

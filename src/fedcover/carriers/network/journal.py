@@ -1,0 +1,120 @@
+"""The ledger of a real federation: one JSON line an array that travelled, written as it happens.
+
+A site writes what left it before it leaves, and what reached it; the coordinator writes the same
+from its side. ``fedcover ledger show`` reads either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcover.carriers.network.messages import Place
+from fedcover.conformal.protocol import Direction, Message
+from fedcover.errors import DataError
+from fedcover.ledger import Ledger
+
+FILE = "ledger.jsonl"
+LONGEST = 1 << 16  # bytes of a line
+KEY = ("job", "site", "seed", "part", "direction", "array", "type")
+FIELDS = ("time", *KEY[:4], "verb", "round", *KEY[4:], "shape", "bytes")
+
+
+class Journal:
+    """Appends to a ledger file; without one, it keeps the lines in ``entries``."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self.entries: list[dict[str, Any]] = []
+
+    def record(
+        self, job: str, site: str, direction: Direction, messages: Sequence[tuple[Place, Message]]
+    ) -> None:
+        """Write down every array of the messages; one without arrays is a line, too."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        head = {"time": now, "job": job, "site": site, "direction": direction}
+        rows = []
+        for place, message in messages:
+            for name, array in message.items() or [("", np.empty(0, np.void))]:
+                kind = str(array.dtype) if name else ""
+                own = {"array": name, "type": kind, "shape": list(array.shape) if name else []}
+                rows.append({**head, **place._asdict(), **own, "bytes": array.nbytes})
+        if self._path is None:
+            self.entries += rows
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        _append(self._path, lines.encode())
+
+
+def _append(path: Path, lines: bytes) -> None:
+    """Whole lines or none. What a crash has cut off was of a message that never left."""
+    with path.open("a+b", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - LONGEST, 0))
+        end = file.read()
+        size -= len(end) - (end.rfind(b"\n") + 1)
+        file.truncate(size)
+        try:
+            left = memoryview(lines)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except OSError:  # the disk is full
+            file.truncate(size)
+            raise
+
+
+def read(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The lines of a ledger file; the last one may have been cut off by a crash."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as a ledger: {error}.") from error
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            if not set(FIELDS) <= set(row):
+                raise ValueError
+        except (ValueError, TypeError):
+            if number == len(lines):
+                return
+            raise DataError(f"{path}, line {number}: this is not a line of a ledger.") from None
+        yield row
+
+
+def totals(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """By job, site, part, direction and array: messages, bytes, and the last shape."""
+    sums: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in KEY)
+        named = dict(zip(KEY, key, strict=True))
+        entry = sums.setdefault(key, named | {"messages": 0, "bytes": 0})
+        entry["messages"] += 1
+        entry["bytes"] += row["bytes"]
+        entry["shape"] = row["shape"]
+    return list(sums.values())
+
+
+def ledgers(
+    rows: Iterable[Mapping[str, Any]], sites: Sequence[str], seeds: Sequence[int]
+) -> dict[int, Ledger]:
+    """The account of every repetition, as a simulation writes it, from a coordinator's lines.
+
+    What concerns all repetitions is in the first one's.
+    """
+    found = {seed: Ledger() for seed in seeds}
+    numbers = {name: number for number, name in enumerate(sites)}
+    for row in rows:
+        if row["array"] and row["site"] in numbers:
+            seed = seeds[0] if row["seed"] is None else row["seed"]
+            array = np.broadcast_to(np.zeros((), np.dtype(row["type"])), row["shape"])
+            place = (row["part"], row["verb"], numbers[row["site"]], row["round"])
+            found[seed].record(*place, row["direction"], {row["array"]: array})
+    return found

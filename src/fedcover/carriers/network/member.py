@@ -1,0 +1,104 @@
+"""A party: it answers every order, writes its ledger, and says in a sentence what it cannot do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import replace
+from logging import getLogger
+from pathlib import Path
+
+from fedcover.carriers.network.checkpoint import Checkpoint
+from fedcover.carriers.network.journal import FILE, Journal
+from fedcover.carriers.network.messages import Order, Reply
+from fedcover.carriers.network.site_job import SiteJob
+from fedcover.errors import DataError, FedcoverError, UsageError
+
+_log = getLogger(__name__)
+
+MEMORY = ".fedcover"
+REMEMBERED = 5  # jobs that a site could still go on with
+JOB = re.compile("[0-9a-f]{4,64}")
+
+
+def _without_values(sentence: str) -> str:
+    """An error with its place, and without what stands there: values are the site's own.
+
+    From the first quotation that is not a column's name to the last quotation mark all is left
+    out, since a value may have such marks in it.
+    """
+    named = re.match(r"""(?:[^'"]*column '[^']*')*[^'"]*""", sentence)
+    start = named.end() if named else 0
+    end = max(sentence.rfind(mark) for mark in "'\"") + 1
+    return f"{sentence[:start]}(a value){sentence[end:]}" if end > start else sentence
+
+
+class Member:
+    """One party. ``data`` is its folder; ``work`` holds its memory, its ledger and its sets."""
+
+    def __init__(self, data: Path, work: Path | None = None, name: str | None = None) -> None:
+        self.name = name or data.resolve().name
+        self._data, self._work = data, work or data
+        self._journal = Journal(self._work / FILE)
+        self._under_way: SiteJob | None = None
+
+    def answer(self, order: Order) -> Reply:
+        """Do what is asked, and say so; what cannot be done is said in a sentence."""
+        began = time.perf_counter()
+        if self._under_way is not None:
+            self._under_way.preparing = 0.0
+        reply = self._reply(order)
+        preparing = self._under_way.preparing if self._under_way is not None else 0.0
+        return replace(reply, seconds=time.perf_counter() - began, preparing=preparing)
+
+    def _reply(self, order: Order) -> Reply:
+        try:
+            return self._answer(order)
+        except FedcoverError as error:
+            _log.warning("%s: %s", ", ".join(place.part for place in order.places), error)
+            return self._decline(order, _without_values(str(error).replace(f"{self._data}/", "")))
+        except OSError as error:  # a full disk, a folder that may not be written
+            place = f"{Path(error.filename).name}: " if error.filename else ""
+            return self._decline(order, f"{place}{error.strerror or type(error).__name__}.")
+        except MemoryError:
+            return self._decline(order, "there is not enough memory.")
+        except (LookupError, ValueError, TypeError, RuntimeError) as error:
+            _log.exception("an order could not be understood")
+            return self._decline(order, f"the order cannot be understood: {type(error).__name__}.")
+
+    def _decline(self, order: Order, problem: str) -> Reply:
+        """Say why not; that leaves the site as well, and stands in its ledger."""
+        if JOB.fullmatch(order.job):
+            with suppress(OSError):  # a full disk may be the reason
+                said = Reply.to(order, problem=problem).messages
+                self._journal.record(order.job, self.name, "up", said)
+        return Reply.to(order, problem=problem)
+
+    def _answer(self, order: Order) -> Reply:
+        if not JOB.fullmatch(order.job):  # it becomes the name of a folder
+            raise UsageError("a job must be called by hexadecimal digits.")
+        if not order.items:
+            raise UsageError("the order asks for nothing.")
+        self._journal.record(order.job, self.name, "down", order.messages)
+        reply = Reply.to(order, self._current(order).answer(order))
+        self._journal.record(order.job, self.name, "up", reply.messages)
+        return reply
+
+    def _current(self, order: Order) -> SiteJob:
+        folder = self._work / MEMORY / order.job
+        if self._under_way is None or self._under_way.job != order.job:
+            if order.places[0].verb != "hello" and not folder.exists():
+                raise DataError(f"the job {order.job} is not known here; it must say hello first.")
+            self._under_way = SiteJob(
+                order.job, self.name, self._data, self._work, Checkpoint(folder)
+            )
+            self._forget_all_but(folder)
+        return self._under_way
+
+    def _forget_all_but(self, current: Path) -> None:
+        """Delete the memory of all but this job and the last few others."""
+        others = [path for path in (self._work / MEMORY).glob("*") if path != current]
+        for path in sorted(others, key=lambda path: path.stat().st_mtime)[: 1 - REMEMBERED]:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,143 @@
+"""Set sizes and their coverage, beside the published sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from fedcover.graphs.catalogue import DATASETS
+from fedcover.paper import published
+from fedcover.paper.definition import Definition
+from fedcover.paper.grid import rows_of_target
+from fedcover.paper.tables import Table, signed
+from fedcover.report.summary import summarise_rows
+
+CLOSE = 0.10
+CELL = ("dataset", "clients", "method", "variant", "model", "score", "quantile", "alpha")
+
+
+def summarise_cells(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row a cell; ``inside`` is None where nothing is promised."""
+    promised = pl.when(pl.col("status") != "none")
+    return summarise_rows(rows, CELL).with_columns(
+        (1 - pl.col("alpha")).round(6).alias("level"),
+        promised.then(pl.col("status") == "inside").alias("inside"),
+    )
+
+
+def cells_of(definition: Definition, preset: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """The summarised cells that the target shows, each with what was published of it."""
+    selection = definition.presets[preset]
+    cells = summarise_cells(rows_of_target(definition, preset, rows))
+    sizes = published.sizes(definition.published) if definition.published else {}
+    one_score = len({key[3] for key in sizes}) == 1
+    against = [selection.against.get(method, method) for method in cells["method"]]
+    found = []
+    for row, method in zip(cells.iter_rows(named=True), against, strict=True):
+        score = "aps" if one_score or row["score"] == "aps-det" else row["score"]
+        found.append(sizes.get((row["dataset"], row["clients"], method, score, row["level"])))
+    return cells.with_columns(
+        pl.Series("published_method", against, dtype=pl.String),
+        pl.Series("published", [size and size.mean for size in found], dtype=pl.Float64),
+        pl.Series("published_sd", [size and size.sd for size in found], dtype=pl.Float64),
+    )
+
+
+def cells_table(definition: Definition, preset: str, rows: pl.DataFrame) -> Table:
+    """Graph, K and method down; for each level ours ± sd, its coverage, the paper's, difference."""
+    cells = cells_of(definition, preset, rows)
+    selection = definition.presets[preset]
+    varying = [c for c in ("variant", "score", "quantile") if cells[c].n_unique() > 1]
+    compared = cells["published"].is_not_null().any()
+    columns = ("size", "covers", "paper", "diff.") if compared else ("size", "covers")
+    title = f"{definition.title} ({preset})"
+    notes = [_what(cells, definition), *_counts(cells), *_coverage_notes(cells)]
+    table = _table(title, definition, cells, ["method", *varying], columns, notes)
+    if selection.against:
+        # The methods of ``against`` alone: one line a graph and K.
+        own = cells.filter(pl.col("method").is_in(list(selection.against)))
+        names = [
+            f"{ours} beside the paper's {theirs}" for ours, theirs in selection.against.items()
+        ]
+        title = f"{definition.title}: {', '.join(names)}"
+        table.extra["short"] = _table(title, definition, own, [], ("size", "covers", "paper"))
+    return table
+
+
+def _table(
+    title: str,
+    definition: Definition,
+    cells: pl.DataFrame,
+    keys: list[str],
+    columns: tuple[str, ...],
+    notes: list[str] | None = None,
+) -> Table:
+    """A line for each graph, K and further key; these columns for each level."""
+    body = []
+    for key, block in cells.group_by("dataset", "clients", *keys, maintain_order=True):
+        line = [DATASETS[str(key[0])].title, *map(str, key[1:])]
+        for alpha in definition.alphas:
+            found = block.filter(alpha=alpha).rows(named=True)
+            texts = _texts(found[0]) if found else {}
+            line += [texts.get(column, "–") for column in columns]
+        body.append(line)
+    headings = ["graph", "K", *keys]
+    headings += [
+        f"{level:.2f}" if c == "size" else c for level in definition.levels for c in columns
+    ]
+    data = cells.select(
+        *CELL, "seeds", "set_size", "set_size_sd", "coverage", "coverage_se", "inside",
+        "min_client_coverage", "accuracy", "published_method", "published", "published_sd",
+    ).with_columns(pl.selectors.float().exclude("alpha").round(5))  # fmt: skip
+    return Table(title, headings, body, data, notes or [], words=len(keys) + 2 if keys else 1)
+
+
+def _texts(cell: dict[str, Any]) -> dict[str, str]:
+    spread = "" if cell["set_size_sd"] is None else f" ± {cell['set_size_sd']:.2f}"
+    mark = "▼" if cell["below"] else "▲" if cell["status"] == "above" else ""
+    texts = {"size": f"{cell['set_size']:.2f}{spread}", "covers": f"{cell['coverage']:.3f}{mark}"}
+    if cell["published"] is not None:
+        texts["paper"] = f"{cell['published']:.2f}"
+        texts["diff."] = signed(cell["set_size"] / cell["published"] - 1, "+.0%")
+    return texts
+
+
+def _what(cells: pl.DataFrame, definition: Definition) -> str:
+    scores, rules = (", ".join(cells[c].unique(maintain_order=True)) for c in ("score", "quantile"))
+    return (
+        f"Score {scores}; quantile {rules}; {definition.seeds} seeds; size: mean ± sd over seeds; "
+        "coverage: mean over seeds and calibration/test re-splits. ▼: below its level by more than "
+        "three standard errors of that mean; ▲: above the theorem's band by as much."
+    )
+
+
+def _counts(cells: pl.DataFrame) -> list[str]:
+    """By method: how often ours is at most the published size, at most 10 % above, larger."""
+    notes = []
+    compared = cells.filter(pl.col("published").is_not_null())
+    for (method, score), found in compared.group_by(["method", "score"], maintain_order=True):
+        ratio = found["set_size"] / found["published"] - 1
+        low, close = int((ratio <= 0).sum()), int(((ratio > 0) & (ratio <= CLOSE)).sum())
+        notes.append(
+            f"{method}, {score}: at most the published size in {low} of {len(found)} cells, up to "
+            f"10 % above in {close}, larger in {len(found) - low - close}."
+        )
+    return notes
+
+
+def _coverage_notes(cells: pl.DataFrame) -> list[str]:
+    """By rule: how often the promise was kept."""
+    notes = []
+    for (rule,), block in cells.group_by(["quantile"], maintain_order=True):
+        if block["inside"].is_null().all():
+            notes.append(
+                f"{rule}: no guarantee; coverage is below its level in {block['below'].sum()} of "
+                f"{len(block)} cells, lowest {block['coverage'].to_numpy().min():.3f}."
+            )
+        else:
+            notes.append(
+                f"{rule}: coverage in the theorem's band in {int(block['inside'].sum())} of "
+                f"{len(block)} cells."
+            )
+    return notes

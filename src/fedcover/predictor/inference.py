@@ -1,0 +1,242 @@
+"""What a predictor's models say about a graph: its nodes' probabilities and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from torch_geometric.data import Data
+
+from fedcover import conformal
+from fedcover.errors import DataError
+from fedcover.graphs.assemble import aligned, feature_matrix, with_features
+from fedcover.graphs.check import check_graph
+from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
+from fedcover.graphs.scaling import Scaling, scaled
+from fedcover.graphs.similar import Alike, similar_at
+from fedcover.graphs.splits import Role
+from fedcover.hashing import splitmix
+from fedcover.models import Weights
+from fedcover.models.mixture import TINY, mixed
+from fedcover.party.augment import augment
+from fedcover.predictor.nodes import GraphNodes, inside, located, touched
+from fedcover.training.forward import forward
+from fedcover.training.plan import PartyGraph, Plan
+
+if TYPE_CHECKING:
+    from fedcover.predictor.predictor import Predictor
+
+PLANNED = ("model", "classes", "hidden", "unit_features", "batch_size")
+"""What of a plan matters after training."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A client's generated neighbours: their features, and (2, m) which is linked to which node,
+    the latter by its name's hash."""
+
+    features: sparse.csr_array
+    source: NDArray[np.int64]
+    target: NDArray[np.uint64]
+    weight: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """One kind of model of a recipe: its plan, and the weights of every client."""
+
+    plan: Plan
+    weights: Sequence[Weights]
+    prior: NDArray[np.float64]  # clients × labels, added to the logits
+    temperature: float = 1.0  # before it is mixed with others
+
+
+def planned(plan: Plan) -> Plan:
+    """The plan without what training alone needs."""
+    return Plan(**{name: getattr(plan, name) for name in PLANNED})
+
+
+@dataclass(frozen=True)
+class View:
+    """What is asked for is computed once."""
+
+    predictor: Predictor
+    graph: Data  # its features on the predictor's scale
+    nodes: GraphNodes
+    similar: list[Alike] | None = None  # where the caller has them
+
+    @classmethod
+    def of(cls, predictor: Predictor, graph: Data) -> View:
+        """Refuses a graph that does not fit."""
+        graph = check_graph(graph, labelled=False)
+        if predictor.schema is not None:
+            graph = aligned(graph, predictor.schema)
+        _check(predictor, graph)
+        links = [
+            (number, one.source, one.target)
+            for number, one in enumerate(predictor.generated)
+            if one is not None
+        ]
+        clients, whole = predictor.clients, predictor.whole
+        nodes = GraphNodes.of(graph, predictor.known, clients, predictor.given, whole, links)
+        return cls(predictor, rescaled(graph, predictor.scaling), nodes)
+
+    @cached_property
+    def probs(self) -> NDArray[np.float64]:
+        """Every node's calibrated probabilities, nodes × labels."""
+        return conformal.softmax(self._logits(), self.predictor.temperature)
+
+    def scores(self, name: str) -> NDArray[np.float32]:
+        """Every node's scores, nodes × labels."""
+        graph, raps = conformal.GRAPH_SCORES.get(name), self.predictor.raps
+        scores = conformal.score(graph.base if graph else name, self.probs, self.nodes.u, raps)
+        if graph is None:
+            return scores
+        alike = self.alike if graph.similar else [(None, None)] * len(self._parts)
+        mixture = np.empty_like(scores)
+        for part, near in zip(self._parts, alike, strict=True):
+            held = conformal.graph_scores(scores[part.nodes], part.edge_index, *near)
+            mixture[part.nodes] = held.combined(self.predictor.diffusion[name])
+        return mixture
+
+    def changed(self, name: str) -> NDArray[np.bool_]:
+        """Which nodes' scores may differ from those that they had in the run."""
+        graph, changed = conformal.GRAPH_SCORES.get(name), self.nodes.changed
+        if graph is None:
+            return changed
+        edges = inside(self.graph, self.nodes.client, self.predictor.whole)
+        reached = touched(edges, changed, 1)
+        if graph.similar:
+            alike = self.predictor.known.alike
+            if alike is not None:
+                reached |= self.alike_prints() != alike[self.nodes.place]
+            for part, (similar, _) in zip(self._parts, self.alike, strict=True):
+                near = (similar >= 0) & changed[part.nodes][similar]
+                reached[part.nodes[near.any(axis=1)]] = True
+        return reached
+
+    def alike_prints(self) -> NDArray[np.uint64]:
+        """For every node eight bytes that change with the list of nodes that are similar to it."""
+        prints = np.empty(len(self.nodes.names), dtype=np.uint64)
+        for part, (similar, _) in zip(self._parts, self.alike, strict=True):
+            names = self.nodes.names[part.nodes]
+            listed = np.where(similar >= 0, splitmix(names[similar]), np.uint64(0))
+            prints[part.nodes] = listed.sum(axis=1, dtype=np.uint64)
+        return prints
+
+    @cached_property
+    def alike(self) -> list[Alike]:
+        """By client, the nodes that are similar to each of its own."""
+        return self.similar or similar_at(feature_matrix(self.graph), self._parts)
+
+    @cached_property
+    def _parts(self) -> list[ClientGraph]:
+        whole, clients = self.predictor.whole, self.predictor.clients
+        cut = Partition(
+            np.zeros_like(self.nodes.client) if whole else self.nodes.client,
+            1 if whole else len(clients),
+            "given",
+            0,
+            np.empty((2, 0), dtype=np.int64),
+            ("all",) if whole else clients,
+        )
+        # As in the run, new ones last.
+        rank = np.where(self.nodes.new, len(self.predictor.known.names), self.nodes.place)
+        return [
+            _in_order(part, np.lexsort((self.nodes.names[part.nodes], rank[part.nodes])))
+            for part in client_graphs(self.graph, cut)
+        ]
+
+    def _logits(self) -> NDArray[np.float32]:
+        predictor, parties = self.predictor, self._parties()
+        said = []
+        for model in predictor.models:
+            rows = forward(parties, model.weights, model.plan)
+            logits = np.empty((len(self.nodes.names), len(predictor.labels)), dtype=np.float32)
+            for part, own, prior in zip(self._parts, rows, model.prior, strict=True):
+                logits[part.nodes] = own[: len(part.nodes)] + prior.astype(np.float32)
+            said.append(logits)
+        if predictor.mixture is None:
+            return said[0]
+        probs = [
+            conformal.softmax(own, model.temperature)
+            for own, model in zip(said, predictor.models, strict=True)
+        ]
+        together = mixed(probs, predictor.mixture[self.nodes.client])
+        return np.asarray(np.log(np.maximum(together, TINY)).astype(np.float32))
+
+    def _parties(self) -> list[PartyGraph]:
+        """The clients' graphs with their generated neighbours, as far as these' nodes are there."""
+        x, parties = feature_matrix(self.graph), []
+        for part, generated in zip(self._parts, self.predictor.generated, strict=True):
+            train = np.flatnonzero(self.nodes.role[part.nodes] == Role.TRAIN)
+            party = PartyGraph(
+                x[part.nodes],
+                part.edge_index,
+                np.zeros(len(part.nodes), dtype=np.int64),
+                train if len(train) else np.zeros(1, dtype=np.int64),
+                np.empty(0, dtype=np.int64),
+            )
+            if generated is not None:
+                local = located(self.nodes.names[part.nodes], generated.target)
+                links = np.stack([generated.source, local])[:, local >= 0]
+                party = augment(party, generated.features, links, generated.weight)
+            parties.append(party)
+        return parties
+
+
+def _in_order(part: ClientGraph, order: NDArray[np.int64]) -> ClientGraph:
+    """A client's nodes in this order. In that of the run, sums run as they did then, and of nodes
+    that are equally similar the same ones are taken, wherever they stand by now."""
+    if np.array_equal(order, np.arange(len(order))):
+        return part
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    source, target = position[part.edge_index]
+    edges = np.stack([source, target])[:, np.lexsort((target, source))]
+    return ClientGraph(part.nodes[order], edges)
+
+
+def rescaled(graph: Data, scaling: Scaling | None) -> Data:
+    """The graph with its features on the predictor's scale, gaps filled."""
+    if scaling is None:
+        return graph
+    missing = graph.missing.numpy() if "missing" in graph else None
+    return with_features(graph, scaled(feature_matrix(graph), scaling, missing))
+
+
+def _check(predictor: Predictor, graph: Data) -> None:
+    if graph.x.shape[1] != predictor.features:
+        raise DataError(
+            f"{graph.name} has {graph.x.shape[1]} features; the predictor was trained with "
+            f"{predictor.features}."
+        )
+    if "missing" in graph:
+        _check_gaps(predictor, graph)
+    strange = [label for label in graph.label_names if label not in predictor.labels]
+    if strange:
+        raise DataError(
+            f"{graph.name} has the label {strange[0]!r}; the predictor knows "
+            f"{', '.join(predictor.labels)}."
+        )
+
+
+def _check_gaps(predictor: Predictor, graph: Data) -> None:
+    """Refuse a gap in a column of which the training nodes' mean is not known."""
+    known = np.zeros(predictor.features, dtype=bool)
+    if predictor.scaling is not None:
+        known = (predictor.scaling.mean != 0) | (predictor.scaling.scale != 1)
+        known[list(predictor.gaps)] = True
+    without = np.flatnonzero(~known[graph.missing.numpy()[1]])
+    if len(without):
+        row, column = graph.missing.numpy()[:, without[0]]
+        name = graph.feature_names[column] if "feature_names" in graph else column
+        raise DataError(
+            f"{graph.name}: node {graph.node_ids[row]} has no {name}; no training node was "
+            "without it, so that the predictor has nothing to put in its place."
+        )

@@ -1,0 +1,200 @@
+"""Writes a predictor: ``model.json`` (words and numbers), ``arrays.safetensors`` (arrays), and a
+card to read. Nothing is pickled, so that a file from elsewhere can do nothing but be wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save as pack
+
+from fedcover.conformal import RULES
+from fedcover.models import Weights
+from fedcover.predictor.inference import PLANNED, Model
+from fedcover.predictor.predictor import Predictor
+
+FORMAT = 1
+JSON, ARRAYS, CARD = "model.json", "arrays.safetensors", "MODEL_CARD.md"
+FOLDER = "model"
+"""Where a run folder keeps its predictors, one folder a method."""
+
+Arrays = dict[str, NDArray[Any]]
+WEIGHTS = tuple(f.name for f in fields(Weights))
+WORDS = ("method", "seed", "labels", "features", "clients", "given", "whole", "temperature")
+
+PROMISE = """For test nodes that were in the graph when the predictor was calibrated: {band}. Not
+for a node that was added later, or whose neighbourhood has changed: for these the sets are what the
+model says, and a promise needs new calibration nodes. `fedcover predict` says for every node which
+it is."""
+
+RULED = {
+    "exact": """at least 1 − α with the rule `exact`, for a node drawn from the clients in
+    proportion to their calibration nodes{most}""",
+    "mixture": """at least 1 − α with the rule `mixture`, for a node drawn from the clients by the
+    shares {shares}""",
+}
+MOST = ", and at most 1 − α + K/(N+K) where no two scores are equal"
+BANDS = {
+    "client": "at least 1 − α at every client with 1/α − 1 calibration nodes or more",
+    "class": """at least 1 − α for every class that has enough calibration nodes, for a node drawn
+    from the clients in proportion to theirs of that class""",
+    "group": """at least 1 − α for every group that has enough calibration nodes, for a node drawn
+    from the clients in proportion to theirs of that group""",
+}
+NOTHING = "Nothing: {rules} is a rule without a guarantee."
+
+FILES = """Weights, the calibration nodes' scores with their client but without their nodes, and for
+every node of the graph its client, its role, and salted hashes of its name and of its features and
+neighbours. Keep it as you keep the data: whoever has this folder can test a guess of a node's name
+or features, and whoever also has the features and edges can compute the scores again and so read
+the calibration nodes' labels off."""
+
+GENERATED = "The generated neighbours, made from means of clients' nodes, are in it as well."
+
+
+def save_predictor(predictor: Predictor, folder: Path) -> Path:
+    """Write the three files; the folder is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = pack(_arrays(predictor))
+    content = {
+        "format": FORMAT,
+        **{name: getattr(predictor, name) for name in WORDS},
+        "empty_sets": predictor.empty_sets,
+        "raps": predictor.raps._asdict() if predictor.raps else None,
+        "models": [
+            {
+                "plan": {k: v for k, v in asdict(model.plan).items() if k in PLANNED},
+                "temperature": model.temperature,
+                "shared": _shared(model),
+            }
+            for model in predictor.models
+        ],
+        "generated": [None if one is None else one.weight for one in predictor.generated],
+        "quantiles": predictor.quantiles,
+        "shares": predictor.shares,
+        "diffusion": predictor.diffusion,
+        "scores": {
+            name: {"kind": one.kind, "groups": one.groups.names if one.groups else None}
+            for name, one in predictor.calibrations.items()
+        },
+        "salt": predictor.known.salt.hex(),
+        "schema": predictor.schema.to_json() if predictor.schema else None,
+        "fingerprint": predictor.schema.fingerprint if predictor.schema else None,
+        "scaling": predictor.scaling.to_dict() if predictor.scaling else None,
+        "gaps": predictor.gaps,
+        "group": predictor.group,
+        "card": predictor.card,
+    }
+    content["sha256"] = {ARRAYS: sha256(arrays), JSON: checksum(content)}
+    (folder / ARRAYS).write_bytes(arrays)
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    (folder / JSON).write_text(text, encoding="utf-8")
+    (folder / CARD).write_text(card_text(predictor), encoding="utf-8")
+    return folder
+
+
+def checksum(content: Mapping[str, Any]) -> str:
+    """Of everything in the JSON but the checksums, however it is laid out."""
+    rest = {key: value for key, value in content.items() if key != "sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode())
+
+
+def sha256(content: bytes) -> str:
+    """In hex digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _shared(model: Model) -> bool:
+    return all(one is model.weights[0] for one in model.weights)
+
+
+def _arrays(predictor: Predictor) -> Arrays:
+    arrays: Arrays = {f"prior.{k}": model.prior for k, model in enumerate(predictor.models)}
+    if predictor.mixture is not None:
+        arrays["mixture"] = predictor.mixture
+    for k, model in enumerate(predictor.models):
+        for c, weights in enumerate(model.weights[:1] if _shared(model) else model.weights):
+            for name in WEIGHTS:
+                arrays[f"weights.{k}.{c}.{name}"] = getattr(weights, name).numpy()
+    for c, one in enumerate(predictor.generated):
+        if one is not None:
+            x = one.features
+            parts = (one.source, one.target, x.data, x.indices, x.indptr)
+            arrays |= {f"generated.{c}.{k}": part for k, part in enumerate(parts)}
+    for name, calibration in predictor.calibrations.items():
+        arrays[f"scores.{name}"] = calibration.scores
+        arrays[f"scores.{name}.client"] = calibration.client
+        if calibration.groups is not None:
+            arrays[f"scores.{name}.member"] = calibration.groups.member
+    known = {name: array for name, array in vars(predictor.known).items() if name != "salt"}
+    arrays |= {f"known.{name}": array for name, array in known.items() if array is not None}
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def card_text(predictor: Predictor) -> str:
+    """Markdown."""
+    card, clients = predictor.card, predictor.clients
+    labels = predictor.labels
+    made = (
+        f"Prediction sets over {len(labels)} labels ({', '.join(labels)}), made by fedcover "
+        f"{card.get('fedcover')} with the method `{predictor.method}`, seed {predictor.seed}."
+    )
+    data = (
+        f"{card.get('nodes')} nodes with {predictor.features} features at {len(clients)} clients: "
+        f"{', '.join(clients)}. Calibrated with {card.get('n_calibration')} nodes. "
+        f"{_privacy(predictor)}"
+    )
+    rows = [
+        f"| {row['score']} | {row['quantile']} | {row['alpha']:g} | {row['coverage']:.3f} | "
+        f"{row['set_size']:.2f} |"
+        for row in card.get("coverage", ())
+    ]
+    table = ["| score | rule | α | coverage | labels in a set |", "|---|---|--:|--:|--:|", *rows]
+    held = f"{FILES} {GENERATED}" if any(predictor.generated) else FILES
+    sections = {
+        f"# Model card: {predictor.method} on {card.get('graph')}": _wrapped(made),
+        "## Data": _wrapped(data),
+        "## Coverage measured": "Mean over the run's calibration/test re-splits.\n\n"
+        + "\n".join(table),
+        "## For whom the level is promised": _wrapped(_promise(predictor)),
+        "## What is in the files": _wrapped(held),
+    }
+    if card.get("notes"):
+        sections["## Notes"] = "\n".join(f"- {note}" for note in card["notes"])
+    return "\n".join(f"{title}\n\n{body}\n" for title, body in sections.items())
+
+
+def _promise(predictor: Predictor) -> str:
+    if not any(RULES[rule].guarantee for rule in predictor.quantiles):
+        return NOTHING.format(rules=" or ".join(predictor.quantiles))
+    (kind,) = {one.kind for one in predictor.calibrations.values()}
+    shares = ", ".join(f"{share:.3g}" for share in predictor.shares or ())
+    most = MOST if predictor.empty_sets else ""  # a label that is always added covers more
+    ruled = [
+        RULED[rule].format(shares=shares, most=most)
+        for rule in predictor.quantiles
+        if rule in RULED
+    ]
+    return PROMISE.format(band=BANDS.get(kind, "; ".join(ruled)))
+
+
+def _privacy(predictor: Predictor) -> str:
+    spent = predictor.card.get("privacy")
+    if not spent:
+        return "Without differential privacy."
+    return (
+        f"Prototypes were sent with differential privacy, ε = {spent['epsilon']:.3g} at "
+        f"δ = {spent['delta']:.1g}; weights and counts were not."
+    )
+
+
+def _wrapped(text: str) -> str:
+    return fill(" ".join(text.split()), 100)

@@ -1,0 +1,179 @@
+"""A run folder on disk: written beside and renamed, so that it is whole or absent."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fedcover.errors import DataError, UsageError
+from fedcover.tables import DRAWING, MARK, PAGE, holds_run
+
+FILES = (
+    "results.csv",
+    "groups.csv",
+    "thresholds.csv",  # where clients, classes or groups have their own
+    "sets.parquet",
+    "ledger.parquet",
+    "ledger.jsonl",  # of a federation over a network
+    *(f"{name}.parquet" for name in DRAWING),
+    MARK,
+    PAGE,
+)
+FOLDERS = ("model",)
+
+
+def check_target(folder: Path) -> None:
+    """Refuse, before any work, a folder that could not be written or holds something else."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; a run needs a folder of its own.")
+    if folder.is_dir():
+        _refuse_foreign(folder)
+    if Path.cwd().is_relative_to(folder.resolve()):
+        raise UsageError(f"{folder} is the folder you are in; a run needs a folder of its own.")
+    for parent in folder.absolute().parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise UsageError(f"{parent} is a file; {folder} cannot be made in it.")
+            _try_writing(folder, parent)
+            break
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """A folder is replaced whole, so that nothing may be in it which a run did not write."""
+    held = sorted(folder.iterdir())
+    for path in held:
+        known = FOLDERS if path.is_dir() else FILES
+        if path.name not in known:
+            raise UsageError(
+                f"{folder} exists and is not a run folder: it holds {path.name}, which would be "
+                "lost; choose another folder."
+            )
+    if held and not holds_run(folder):
+        raise UsageError(
+            f"{folder} exists and is not a run folder: it holds {held[0].name}, but no {MARK} "
+            "that fedcover wrote; choose another folder."
+        )
+
+
+def _try_writing(folder: Path, parent: Path) -> None:
+    """Make and remove what :func:`write_run` will make: only the attempt tells (quotas, mounts)."""
+    try:
+        Path(tempfile.mkdtemp(prefix=_beside(folder), dir=parent)).rmdir()
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written: {parent}: {error.strerror}.") from error
+
+
+def _beside(folder: Path) -> str:
+    return f".{folder.name}-"
+
+
+def write_run(
+    folder: Path,
+    *,
+    results: pl.DataFrame,
+    groups: pl.DataFrame,
+    sets: pl.DataFrame,
+    ledger: pl.DataFrame,
+    info: dict[str, Any],
+    thresholds: pl.DataFrame | None = None,
+    drawing: Mapping[str, pl.DataFrame] | None = None,
+    finish: Callable[[Path], object] | None = None,
+    copies: Mapping[str, Path] | None = None,
+) -> Path:
+    """Write all files beside the folder, then put them in its place.
+
+    ``thresholds`` are those of groups, where they have their own. ``drawing`` holds the tables
+    named in ``DRAWING``; ``finish`` is called with the folder when all tables are in it, to write
+    what is made of them. ``copies`` are further files, by name.
+
+    An earlier run is moved out of the way, not deleted, until the new one stands: whatever goes
+    wrong, or whenever the user interrupts, one of the two is there whole.
+    """
+    check_target(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=_beside(folder), dir=folder.parent))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written: {error.strerror}.") from error
+    fresh, earlier = beside / "fresh", beside / "earlier"
+    try:
+        fresh.mkdir()
+        results.write_csv(fresh / "results.csv")
+        groups.write_csv(fresh / "groups.csv")
+        if thresholds is not None:
+            thresholds.write_csv(fresh / "thresholds.csv")
+        sets.write_parquet(fresh / "sets.parquet")
+        ledger.write_parquet(fresh / "ledger.parquet")
+        for name, table in (drawing or {}).items():
+            table.write_parquet(fresh / f"{name}.parquet")
+        for name, source in (copies or {}).items():
+            shutil.copyfile(source, fresh / name)
+        (fresh / MARK).write_text(json.dumps(_plain(info), indent=2) + "\n", encoding="utf-8")
+        if finish:
+            finish(fresh)
+        if folder.exists():
+            folder.rename(earlier)
+        fresh.rename(folder)
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written: {error.strerror or error}.") from error
+    finally:
+        if earlier.exists() and not folder.exists():
+            earlier.rename(folder)
+        shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity, which is spelt out, and no numpy."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the libraries that shape results."""
+    found = {"python": platform.python_version()}
+    for package in (
+        "numpy",
+        "scipy",
+        "torch",
+        "torch_geometric",
+        "pymetis",
+        "scikit-learn",
+        "opacus",
+        "polars",
+    ):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """What the run had to compute with."""
+    import torch
+
+    return {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
