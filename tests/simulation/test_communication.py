@@ -190,8 +190,8 @@ def judging(finished, method):
 
 
 def mixed():
-    """A tuned model, whose start is judged, too, a local one, and the mixture's losses: a sum for each point of the grid and the
-    number of nodes; the means come back."""
+    """A tuned model, whose start is judged, too; a local one; and the mixture's losses, a sum for
+    each point of the grid and the number of nodes. The means come back."""
     return {
         "losses, tuned": alone(1 + TUNE_ROUNDS),
         "losses, local": alone(LOCAL_ROUNDS),
