@@ -20,10 +20,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from fedcover.config import METHODS
 
 import fedcover.conformal
 from fedcover.cli import main
+from fedcover.config import METHODS
 from fedcover.config.recipes import PARTS
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
 from fedcover.tables import GROUPS, LEDGER, RESULTS, THRESHOLDS

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from fedcover.config import Config, GenSettings, Recipe, recipe_of
 from fedcover.training.plan import Plan, Prior
 
@@ -80,4 +82,5 @@ def link_plan(gen: GenSettings) -> Plan:
         lr=gen.link_lr,
         rounds=gen.link_rounds,
         local_epochs=gen.link_epochs,
+        dtype=torch.float64,  # links are a choice: rounding must not make it
     )

@@ -46,8 +46,8 @@ def test_run_of_a_table_with_gaps_words_and_unknown_labels(fedcover, here, write
         info = json.loads((here / "runs/gaps-2/run.json").read_text())
         assert info["config"]["standardise"] is scaled
         sent = info["bytes_by_kind"]["fed"][0]["statistics"]
-        # Two clients; with scaling three columns of numbers, else only the one that has a gap. Up
-        # go a count and two sums of fourteen words, down which column it is.
+        # Two clients; with scaling three columns of numbers, else the one that has a gap. Up go a
+        # count and two sums of fourteen words, down which column it is.
         columns = 2 * (3 if scaled else 1)
         assert sent == {"up": columns * (8 + 2 * 14 * 8), "down": columns * 8}
 

@@ -1,12 +1,13 @@
 """Gen on a planted graph: two blocks cut apart, features by block."""
 
+import runpy
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fedcover.neighbors.quality import link_quality
 
 from fedcover.algorithm.gen import linker, silence
 from fedcover.carriers.loopback import Loopback
@@ -20,6 +21,9 @@ from fedcover.ledger import Ledger, kind_of
 from fedcover.party.data import PartyData
 from fedcover.party.generated import PROTOTYPES, augmented, received
 from fedcover.party.party import Party
+
+LINKS = Path(__file__).parents[2] / "benchmarks" / "links.py"
+link_quality = runpy.run_path(str(LINKS))["link_quality"]
 
 SIZE, WORDS = 120, 60  # nodes of each client; words of each of the three topics
 SETTINGS = GenSettings(prototypes=(2,), shares=(0.05,), linking="global", link_rounds=40)

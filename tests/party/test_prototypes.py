@@ -185,7 +185,7 @@ def test_an_interrupt_leaves_the_others_undone(threads):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        all_prototypes(features, [(0, k) for k in range(50)], settings, (2,), None, interrupt)
+        all_prototypes(features, [(0, k) for k in range(50)], settings, (2,), on_party=interrupt)
     assert seen == [1]
     assert torch.get_num_threads() == 2
 

@@ -85,9 +85,13 @@ def noise_note(
 
 
 def trained_private_vae(
-    x: Features, key: Key, settings: VaeSettings, privacy: Privacy
+    x: Features, key: Key, settings: VaeSettings, privacy: Privacy, secret: int = 0
 ) -> TrainedVae:
-    """DP-SGD (Abadi et al., 2016) with Poisson sampling and Adam on the noisy sum."""
+    """DP-SGD (Abadi et al., 2016) with Poisson sampling and Adam on the noisy sum.
+
+    Noise and samples are drawn from the key and a ``secret`` of the party: who knows both could
+    take the noise off again. A simulation, which must repeat, has none.
+    """
     require_opacus()
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
     from opacus.optimizers import DPOptimizerFastGradientClipping
@@ -106,9 +110,9 @@ def trained_private_vae(
         max_grad_norm=privacy.max_grad_norm,
         expected_batch_size=None,
         loss_reduction="sum",  # a divisor that knew the number of nodes would betray it
-        generator=_generator(key, 0xD900),
+        generator=_generator((*key, secret), 0xD900),
     )
-    draws = _generator(key, 0xD901)
+    draws = _generator((*key, secret), 0xD901)
     for _ in range(privacy.steps):
         optimiser.zero_grad()
         chosen = torch.rand(len(nodes), generator=draws) < privacy.sample_rate
@@ -162,5 +166,5 @@ def prior_samples(
     return vae.decode(rng.standard_normal((privacy.samples, settings.latent)))
 
 
-def _generator(key: Key, tag: int) -> torch.Generator:
+def _generator(key: tuple[int, ...], tag: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(np.random.default_rng([*key, tag]).integers(2**63)))

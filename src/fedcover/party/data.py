@@ -39,6 +39,7 @@ class PartyData:
     missing: NDArray[np.int64] | None = None  # (2, m): cells of ``x`` that hold no value
     group: NDArray[np.int64] | None = None  # of every node, as an index into the names
     group_names: tuple[str, ...] = ()
+    secret: int = 0  # private noise is drawn from it, too; a simulation, which repeats, has none
     # What a simulation alone knows: the far ends of cut edges, and (2, m) their links to own nodes.
     far: PartyData | None = None
     far_links: NDArray[np.int64] | None = None

@@ -65,6 +65,7 @@ def prototypes(
         vae,
         gen.prototypes,
         config.privacy,
+        [party.data.secret for party in parties],
         on_party,
     )
     return [{str(m): rows for m, rows in own.items()} for own in sent]

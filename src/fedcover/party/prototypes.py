@@ -34,12 +34,14 @@ def all_prototypes(
     settings: VaeSettings,
     counts: Sequence[int],
     privacy: Privacy | None = None,
+    secrets: Sequence[int] | None = None,
     on_party: Callable[[int], None] | None = None,
 ) -> list[Centres]:
     """What each party would send (:func:`prototypes`), from its training nodes' features.
 
-    ``on_party`` counts those that are done. Every party has a thread to itself: sums that several
-    share are rounded otherwise, and k-means then finds other centres.
+    ``secrets`` are the parties' own, for private noise; ``on_party`` counts those that are done.
+    Every party has a thread to itself: sums that several share are rounded otherwise, and k-means
+    then finds other centres.
     """
     if privacy is not None and privacy.active:
         for x, (_, number) in zip(features, keys, strict=True):
@@ -48,8 +50,8 @@ def all_prototypes(
     pool = ThreadPoolExecutor(threads, initializer=_keep_to_one_thread)
     try:
         work = [
-            pool.submit(prototypes, x, key, settings, counts, privacy)
-            for x, key in zip(features, keys, strict=True)
+            pool.submit(prototypes, x, key, settings, counts, privacy, secret)
+            for x, key, secret in zip(features, keys, secrets or [0] * len(keys), strict=True)
         ]
         sent = []
         for done, future in enumerate(work, 1):
@@ -73,6 +75,7 @@ def prototypes(
     settings: VaeSettings,
     counts: Sequence[int],
     privacy: Privacy | None = None,
+    secret: int = 0,
 ) -> Centres:
     """For each M of ``counts``, at most M rows of features; one VAE serves all M.
 
@@ -80,7 +83,7 @@ def prototypes(
     ``spending(privacy)`` is what private prototypes cost, the same for every party.
     """
     if privacy is not None and privacy.active:
-        vae = trained_private_vae(x, key, settings, privacy)
+        vae = trained_private_vae(x, key, settings, privacy, secret)
     else:
         vae = trained_vae(x, key, settings)
     if privacy is not None and privacy.covered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,19 @@ def test_with_drawn_roles_missing_values_groups_and_nodes_without_a_label(
     )
 
 
+def test_private_noise_is_a_secret_of_its_site(sites: Path, schema: Schema) -> None:
+    """The coordinator knows the seed; from it alone nobody finds the noise again."""
+
+    def sent() -> list[int]:
+        wire = InProcess(members(sites))
+        Coordinator(make_job(methods=("gen",), epsilon=50.0), schema, wire).run()
+        return [one._under_way.party(0).data.secret for one in wire._members.values()]
+
+    first, second = sent(), sent()
+    assert len({*first, *second}) == 2 * len(first)
+    assert 0 not in first
+
+
 def compare(sites: Path, schema: Schema, **changes: Any) -> None:
     job, wire, book = make_job(**changes), InProcess(members(sites)), Journal()
     leader = Coordinator(job, schema, wire, journal=book)
@@ -87,6 +101,8 @@ def compare(sites: Path, schema: Schema, **changes: Any) -> None:
         for number, folder in enumerate(site_folders(sites)):
             graphs.append(read_folder(folder, schema, **reading))
             data = party_data(graphs[-1], config, seed, number, folder.name)
+            there = wire._members[folder.name]._under_way.party(seed)
+            data = replace(data, secret=there.data.secret)
             parties.append(Party(data, config, len(schema.labels)))
         carrier = Loopback(parties)
         session = Session(

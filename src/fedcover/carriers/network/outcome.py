@@ -32,11 +32,6 @@ from fedcover.tables import (
     ledger_frame,
 )
 
-KNOWN_SEED = (
-    "epsilon: the noise follows from the job's seed, which the coordinator and all sites know; it "
-    "hides nodes from whoever does not know the seed, and not from them."
-)
-
 
 def write_outcome(
     folder: Path, coordinator: Coordinator, schema: Schema, outcomes: Outcomes, ledger: Path
@@ -128,9 +123,6 @@ def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
             if threshold.pooled.note:
                 about = f"{place}, {case['score']}, quantile {case['quantile']}"
                 found[f"{about}: {threshold.pooled.note}"] = None
-    config = coordinator.job.config
-    if config.privacy is not None and any(method.startswith("gen") for method in config.methods):
-        found[KNOWN_SEED] = None
     return [*found, *sentences(coordinator.record.refused)]
 
 

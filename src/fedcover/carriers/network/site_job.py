@@ -9,8 +9,10 @@ twice.
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -143,6 +145,15 @@ class SiteJob:
     def _graph(self) -> Data:
         return read_folder(self._data, self._schema, **self._reading)
 
+    @cached_property
+    def _secret(self) -> int:
+        """What private noise is drawn from; it stays here, so nobody can take the noise off."""
+        found = self._memory.read("secret")
+        if found is None:
+            found = {"secret": np.array(secrets.randbits(62))}
+            self._memory.write("secret", found)
+        return int(found["secret"])
+
     def party(self, seed: int | None) -> Party:
         """This site in one repetition."""
         config = self._config
@@ -155,6 +166,7 @@ class SiteJob:
                 raise DataError("the sites are not known here; the coordinator must name them.")
             number = proof.number_in(told["roll"], self.job, self._name)
             data = party_data(self._graph, config, seed, number, self._name)
+            data = replace(data, secret=self._secret)
             self._parties[seed] = Party(
                 data,
                 config,
