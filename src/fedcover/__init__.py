@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # type checkers do not follow __getattr__
     from fedcover.graphs.datasets import load as load
     from fedcover.graphs.partition import partition as partition
     from fedcover.predictor.loading import load_predictor as load_predictor
+    from fedcover.simulation.run import run as run
 
 __version__ = "0.1.0"
 

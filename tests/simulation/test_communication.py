@@ -64,10 +64,9 @@ def averaged(model, rounds, *, kept=True):
     )
 
 
-def alone(rounds, start=0):
-    """Training without averaging: losses, and which round is the best; a start is sent once."""
-    asked = rounds + bool(start)
-    return each(up=asked * LOSS, down=asked * ALONE + FLOAT * start + LONG)
+def alone(rounds):
+    """Training without averaging: losses, and which round is the best."""
+    return each(up=rounds * LOSS, down=rounds * ALONE + LONG)
 
 
 def temperature(finished, method):
@@ -190,11 +189,11 @@ def judging(finished, method):
     }
 
 
-def mixed(model):
-    """A tuned and a local model, and the mixture's losses: a sum for each point of the grid and the
-    number of nodes; the means come back."""
+def mixed():
+    """A tuned model, whose start is judged, too; a local one; and the mixture's losses, a sum for
+    each point of the grid and the number of nodes. The means come back."""
     return {
-        "losses, tuned": alone(TUNE_ROUNDS, start=model),
+        "losses, tuned": alone(1 + TUNE_ROUNDS),
         "losses, local": alone(LOCAL_ROUNDS),
         "mixture": each(up=POINTS * LONG + LONG, down=POINTS * LONG),
     }
@@ -209,10 +208,10 @@ def test_a_prior_sends_nothing_more_where_nothing_is_averaged(personal):
     assert sent(personal, "loc+prior") == {"losses": alone(R)} | judging(personal, "loc+prior")
 
 
-def test_tuning_sends_losses_and_gets_the_start(personal):
+def test_tuning_sends_losses_alone(personal):
     assert sent(personal, "fed+tuned") == {
         "weights": averaged(GCN, R),
-        "losses, tuned": alone(TUNE_ROUNDS, start=GCN),
+        "losses, tuned": alone(1 + TUNE_ROUNDS),
         **judging(personal, "fed+tuned"),
     }
 
@@ -223,7 +222,7 @@ def test_a_mixture_sends_losses_and_slopes_and_nothing_else(personal, method, mo
     for kind in ("shared", "tuned", "local"):  # each model's own temperature
         assert found.pop(f"temperature {kind}") in (slopes(4), slopes(1))
     trained = {"weights": averaged(model, R)}
-    assert found == trained | mixed(model) | judging(personal, method)
+    assert found == trained | mixed() | judging(personal, method)
 
 
 def test_nothing_that_a_mixture_sends_grows_with_the_nodes(personal, make_toy):
