@@ -31,7 +31,7 @@ def test_training_sends_weights_both_ways_and_losses_up():
 def test_models_of_their_own_stay_at_the_parties():
     plan = Plan("gcn", 3, hidden=4, rounds=3, average=False)
     loopback = Loopback(parties_of(small_federation(2), plan))
-    loopback.carry(alone("test/local", plan))
+    loopback.carry(alone("fed/local", plan))
     assert max(entry.bytes for entry in loopback.ledger) == 8
 
 

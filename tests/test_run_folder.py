@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from fedcover.simulation.store import check_target, write_run
 
 from fedcover import DataError, UsageError
+from fedcover.run_folder import check_target, write_run
 from fedcover.tables import holds_run
 
 FILES = ["groups.csv", "ledger.parquet", "results.csv", "run.json", "sets.parquet"]

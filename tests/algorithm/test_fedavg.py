@@ -90,7 +90,7 @@ def test_the_round_with_the_lowest_loss_is_kept():
     carrier, trained = by_themselves([3.0, 1.0, 2.0, 1.0])
     assert (trained.best, trained.rounds, trained.model) == (1, 4, None)
     keeps = [r.keep for r in carrier.requests if isinstance(r, Train | Finish)]
-    assert keeps == [None, 0, 0, None, None]  # after rounds 1 and 2, and never again
+    assert keeps == [None, 1, 2, 2, 2]  # after how many rounds the model was best so far
 
 
 @pytest.mark.parametrize("train", [averaged, by_themselves])

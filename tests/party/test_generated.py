@@ -180,7 +180,7 @@ def test_a_party_with_too_few_training_nodes_sends_nothing_and_still_receives(pl
 
 def test_a_link_predictor_that_diverged_is_said_in_a_sentence(planted):
     settings = GenSettings(
-        prototypes=(2,), shares=(0.05,), vae=VaeSettings(epochs=2), link_rounds=5, link_lr=1e25
+        prototypes=(2,), shares=(0.05,), vae=VaeSettings(epochs=2), link_rounds=5, link_lr=1e200
     )
     parties, _ = generate(planted[0], settings)
     with pytest.raises(DataError, match=r"The link predictor diverged; scale the features"):

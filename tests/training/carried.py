@@ -20,7 +20,7 @@ from fedcover.party.party import Party
 from fedcover.training.plan import Federation, PartyGraph, Plan
 from fedcover.training.reference import Reference
 
-PART = "test/shared"
+PART, TUNED = "fed/shared", "fed/tuned"
 
 
 class PlainParty(Party):
@@ -66,7 +66,7 @@ def parties_of(federation: Federation, plan: Plan) -> list[PlainParty]:
 def talk_of(plan: Plan, start: Weights | None = None, stride: int = 1) -> Conversation[Trained]:
     if plan.average:
         return fedavg(PART, plan, start)
-    return alone(PART, plan, start, stride=stride)
+    return alone(PART if start is None else TUNED, plan, start, stride=stride)
 
 
 Start = Sequence[Weights] | None
@@ -101,6 +101,8 @@ def loopback(
         parties = parties_of(federation, plan)
         for party in parties:
             party.engine = engine or party.engine
+            if begin is not None:  # as the parties have it from the training before
+                party.has_model(PART, begin, None)
         ended = Loopback(parties).carry(talk_of(plan, begin, stride))
         results.append(result_of(ended, parties))
     return results
@@ -112,8 +114,9 @@ def reference(federations: Sequence[Federation], plan: Plan, start: Start = None
 
 
 def result_of(trained: Trained, parties: Sequence[Party]) -> Result:
-    weights = [party.weights[PART] for party in parties]
-    return Result(trained, weights, [party.logits(PART) for party in parties])
+    part = TUNED if TUNED in parties[0].weights else PART
+    weights = [party.weights[part] for party in parties]
+    return Result(trained, weights, [party.logits(part) for party in parties])
 
 
 CARRIERS: dict[str, Callable[..., list[Result]]] = {
