@@ -55,12 +55,12 @@ def each(up, down):
     return {"up": K * up, "down": K * down}
 
 
-def averaged(model, rounds, *, kept=True):
+def averaged(model, rounds, *, kept=True, width=FLOAT):
     """FedAvg: every round a change goes up, twice as wide as a weight, and every average comes down
     with the next order; the last one is only measured. What is kept comes down once more."""
     return each(
         up=rounds * LONG * model + (rounds + 1) * LOSS,
-        down=(rounds + 1) * ORDER + (rounds + kept) * FLOAT * model,
+        down=(rounds + 1) * ORDER + (rounds + kept) * width * model,
     )
 
 
@@ -126,7 +126,7 @@ def test_gen_sends_prototypes_and_the_vgae_and_pays_for_its_choice(measured):
     generating = {
         # every M of the grid goes up once; all rows come down to each, with their owners
         "prototypes": each(up=sum(M) * D * FLOAT, down=K * sum(M) * (D * FLOAT + LONG)),
-        "VGAE weights": averaged(VGAE, VGAE_ROUNDS),
+        "VGAE weights": averaged(VGAE, VGAE_ROUNDS, width=LONG),  # in double precision
         "choice of M and p": {
             "up": cells * cell["up"],
             "down": cells * cell["down"] + K * 2 * LONG,  # and what was chosen
