@@ -270,7 +270,7 @@ def test_the_site_loads_nothing_from_the_network(site):
         assert place.exists(), f"{file.name} loads {one}"
 
 
-@pytest.mark.parametrize("name", ["conformal", "graphs", "experiment", "federation", "models"])
+@pytest.mark.parametrize("name", ["conformal", "graphs", "simulation", "models"])
 def test_the_reference_has_every_public_name(site, name):
     shown = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
     module = import_module(f"fedcover.{name}")

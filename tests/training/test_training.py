@@ -297,7 +297,7 @@ def test_loc_clients_learn_nothing_from_each_other(make_federation):
 def test_rounds_are_reported_as_they_end(make_federation):
     seen = []
     stacked([make_federation(3)], EXACT, report=lambda *step: seen.append(step))
-    assert seen == [("train test", done, 5) for done in (1, 2, 3, 4, 5)]
+    assert seen == [("train fed", done, 5) for done in (1, 2, 3, 4, 5)]
 
 
 def test_threads_change_neither_results_nor_the_order_of_reports(make_federation):

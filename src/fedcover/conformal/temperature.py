@@ -105,6 +105,7 @@ TEMPERATURES = {
     "pooled": Fit(pooled_server, pooled_client, summed=True),
     "averaged": Fit(averaged_server, averaged_client, summed=False),
 }
+"""The ways to find a temperature."""
 
 
 def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
