@@ -350,20 +350,25 @@ def test_an_interrupt_ends_all_threads(interrupted):
 
 
 def test_the_reason_is_raised_though_a_stopped_thread_ends_first(interrupted, monkeypatch):
-    stopped, carry = Event(), Lockstep.carry
+    stopped, carry, go_on = Event(), Lockstep.carry, carrier._Steps.go_on
+
+    def told(self):
+        try:
+            go_on(self)
+        except CancelledError:  # also of a thread that has not begun
+            stopped.set()
+            raise
 
     def slow_to_fail(self, talks):
         try:
             return carry(self, talks)
-        except CancelledError:
-            stopped.set()
-            raise
         except KeyboardInterrupt:
             assert stopped.wait(60)
             sleep(0.5)  # the main thread looks every 0.1 s
             raise
 
     monkeypatch.setattr(Lockstep, "carry", slow_to_fail)
+    monkeypatch.setattr(carrier._Steps, "go_on", told)
     assert interrupted() == [1]
 
 
