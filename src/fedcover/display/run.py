@@ -73,7 +73,7 @@ def _grid(name: str, grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
         [cell | {"seed": seed} for seed, grid in enumerate(grids) for cell in grid]
     ).with_columns(pl.col("valid_loss").cast(pl.Float64))
     best = cells.group_by("seed", maintain_order=True).agg(pl.all().sort_by("valid_loss").first())
-    shares = cells["share"].unique(maintain_order=True)
+    cells, shares = cells.sort("prototypes", "share"), cells["share"].unique().sort()
     lines = []
     for (m,), row in cells.group_by(["prototypes"], maintain_order=True):
         texts = []
