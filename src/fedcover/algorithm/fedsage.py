@@ -1,7 +1,7 @@
 """FedSage+ as the coordinator sees it: generators of neighbours, and what they learn together.
 
 A round takes two messages each way. The parties send their generators and latent means; all get
-all of them, and answer with gradients, which are only seen added up (:mod:`fedcover.fixed_point`).
+all of them, and answer with gradients, which are added up (:mod:`fedcover.fixed_point`).
 Every party gets the sum for its own generator with the next question.
 """
 

@@ -62,7 +62,10 @@ class Ask:
 
 @dataclass(frozen=True)
 class Sum(Ask):
-    """A question whose answers, integers, are only ever seen added up: sent back is one message."""
+    """A question whose answers, integers, the algorithm gets added up: sent back is one message.
+
+    Until sums are masked, a network's coordinator still receives every term.
+    """
 
 
 @dataclass(frozen=True)

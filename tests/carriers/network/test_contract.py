@@ -17,6 +17,7 @@ from fedcover.carriers.network import journal
 from fedcover.carriers.network.coordinator import Coordinator
 from fedcover.carriers.network.in_process import InProcess
 from fedcover.carriers.network.journal import Journal
+from fedcover.config import NeighGenSettings
 from fedcover.graphs.labels import spelt_sets
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema
@@ -32,6 +33,10 @@ CASES: dict[str, dict[str, Any]] = {
     "patience": {"methods": ("loc", "fed"), "seeds": 3, "rounds": 12, "patience": 1, "lr": 0.3},
     "gen": {"methods": ("gen",), "scores": ("lac", "aps")},
     "epsilon": {"methods": ("gen",), "epsilon": 50.0},
+    "fedsage+": {
+        "methods": ("fedsage+",),
+        "neighgen": NeighGenSettings(warm_up=2, rounds=2, local_epochs=1, latent=8, hidden=8),
+    },
     "default recipe": {"methods": ("fed+prox+prior+mix",), "stride": 4, "standardise": True},
     "gen recipe": {"methods": ("gen+prior+mix", "fed+tuned"), "rounds": 2},
     "loc": {"methods": ("loc",), "rounds": 7, "stride": 3, "patience": 2},
