@@ -18,7 +18,7 @@ federation: $(VENV)/.dev
 
 # The long tests over real processes: kills at random moments, cut networks, ten sites.
 test-federation: $(VENV)/.dev
-	$(BIN)/python -m pytest -m federation -n 0 -s tests/flower
+	$(BIN)/python -m pytest -m federation -n 0 -s tests/carriers/network/flower
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -17,8 +17,8 @@ from sklearn.metrics import roc_auc_score
 
 import fedcover
 from fedcover.algorithm.gen import linker
+from fedcover.carriers.loopback import Loopback
 from fedcover.carriers.stacked import Stacked
-from fedcover.carriers.stacked.lockstep import Repetition
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs, partition
 from fedcover.party.data import cut_parties
 from fedcover.party.generated import Received, received
@@ -39,7 +39,7 @@ def main() -> None:
             config = fedcover.Config.preset("plain", clients=clients, seeds=SEEDS)
             cuts = [partition(graph, clients, config.partition, s) for s in config.seed_range]
             repetitions = [
-                Repetition([Party(d, config, classes) for d in cut_parties(graph, cut, config, s)])
+                Loopback([Party(d, config, classes) for d in cut_parties(graph, cut, config, s)])
                 for s, cut in zip(config.seed_range, cuts, strict=True)
             ]
             Stacked(repetitions).carry([linker(config, features) for _ in repetitions])

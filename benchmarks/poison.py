@@ -13,14 +13,13 @@ from pathlib import Path
 
 import fedcover
 from fedcover.carriers.network.coordinator import Coordinator
-from fedcover.carriers.network.in_process import InProcess
 from fedcover.carriers.network.job import Job
-from fedcover.carriers.network.member import Member
+from fedcover.carriers.network.member import InProcess, Member
 from fedcover.carriers.network.messages import Order, Reply
 from fedcover.config.names import AVERAGES
 from fedcover.graphs.sites import site_folders, write_sites
+from fedcover.models.gnn import WEIGHTS
 from fedcover.simulation.repetition import prepare
-from fedcover.training.weights import WEIGHTS
 
 SITES, POISONED, ROUNDS, ALPHA = 10, 3, 60, 0.1
 FACTOR = 5

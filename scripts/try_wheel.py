@@ -24,8 +24,7 @@ NEEDED = (
     "fedcover/report/vendor/d3.min.js",
     "fedcover/report/vendor/plot.umd.min.js",
     "fedcover/carriers/network/flower/app/pyproject.toml",
-    "fedcover/carriers/network/flower/app/fedcover_app/client_app.py",
-    "fedcover/carriers/network/flower/app/fedcover_app/server_app.py",
+    "fedcover/carriers/network/flower/app/fedcover_app/__init__.py",
     "fedcover/paper/definitions/main.toml",
 )
 RUN = ("run", "cora", "--methods", "fed", "--seeds", "1", "--rounds", "3", "--resplits", "5")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedcover.carriers.network.flower.settings import DEFAULTS, OWN
+from fedcover.carriers.network.job import DEFAULTS, OWN
 from fedcover.config import Config, NetworkSettings
 from fedcover.config.files import literal
 from fedcover.config.schema import Setting, options

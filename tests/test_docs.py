@@ -207,6 +207,15 @@ def test_links_and_paths_lead_somewhere(text):
         assert (ROOT / path).exists(), f"{text.name} names {path}"
 
 
+def test_the_architecture_names_files_and_packages_that_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)+(?:\w+\.py)?|\w+\.py)`", text))
+    package = ROOT / "src" / "fedcover"
+    assert not [name for name in named if not (package / name).exists()]
+    below = {p.name for p in package.iterdir() if (p / "__init__.py").exists()}
+    assert below <= {name.partition("/")[0] for name in named}, "a package is missing there"
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """The site as `make docs` builds it; what it warns about is an error."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from fedcover.config import recipe_of
-from fedcover.conformal.protocol import Message
-
-Direction = Literal["down", "up"]
+from fedcover.conformal.protocol import Direction, Message
 
 
 @dataclass
@@ -53,28 +50,12 @@ class Ledger:
     ) -> None:
         """Write down every array; what is sent alike round after round is one entry."""
         for name, array in message.items():
-            key = (part, verb, name, direction, party)
+            key, kind, shape = (part, verb, name, direction, party), str(array.dtype), array.shape
             last = self._last.get(key)
-            if (
-                last is not None
-                and last.shape == array.shape
-                and last.type == str(array.dtype)
-                and last.round + last.rounds == round_
-            ):
+            if last and (last.type, last.shape, last.round + last.rounds) == (kind, shape, round_):
                 last.rounds += rounds
                 continue
-            entry = Entry(
-                part,
-                verb,
-                name,
-                direction,
-                party,
-                round_,
-                str(array.dtype),
-                array.shape,
-                array.nbytes,
-                rounds,
-            )
+            entry = Entry(*key, round_, kind, shape, array.nbytes, rounds)
             self._last[key] = entry
             self.entries.append(entry)
 
@@ -108,18 +89,15 @@ KINDS = {
     "tuned": "losses, tuned",
     "local": "losses, local",
     "mend": "generators",
+    "links": "VGAE weights",
+    "cell": "choice of M and p",
+    "quantile": "quantile",
 }
 
 
 def kind_of(part: str) -> str:
     """What a part of the job is called where bytes are summed up."""
     name, _, step = part.rpartition("/")
-    if part == "gen/links":
-        return "VGAE weights"
     if step == "shared" and not recipe_of(name).method.average:
         return "losses"
-    if step.startswith("cell"):
-        return "choice of M and p"
-    if step.startswith("quantile"):
-        return "quantile"
-    return KINDS.get(step, step)
+    return KINDS.get(step.partition(" ")[0], step)

@@ -9,9 +9,14 @@ from dataclasses import replace
 
 import torch
 
-from fedcover.config import Config, GenSettings, Recipe, recipe_of
+from fedcover.config import Config, GenSettings, NeighGenSettings, Recipe, recipe_of
+from fedcover.models.gnn import WEIGHTS
 from fedcover.training.plan import Plan, Prior
 
+SCALING, GROUPS = "data/scaling", "data/groups"
+"""The parts of what parties agree on before training: scales of features, names of groups."""
+PROTOTYPES = "gen/prototypes"
+"""The part of Gen's prototypes."""
 LINKER = "gen/links"
 """The part of Gen's link predictor."""
 MEND = "fedsage+/mend"
@@ -84,3 +89,22 @@ def link_plan(gen: GenSettings) -> Plan:
         local_epochs=gen.link_epochs,
         dtype=torch.float64,  # links are a choice: rounding must not make it
     )
+
+
+def cases_of(config: Config) -> list[tuple[str, str, float]]:
+    """Every score, quantile rule and level whose sets are asked for, in a fixed order."""
+    return [(s, q, a) for s in config.scores for q in config.quantiles for a in config.alphas]
+
+
+def count_links(rule: str, local: int, generated: int, share: float) -> int:
+    """How many links Gen makes: for each local node, or at the client altogether."""
+    if rule == "node":
+        return max(round(share * generated), 1)
+    return round(share * local * generated)
+
+
+def generator_shapes(settings: NeighGenSettings, features: int) -> dict[str, tuple[int, int]]:
+    """Of one party's generator in FedSage+, by tensor."""
+    latent, hidden = settings.latent, settings.hidden
+    shapes = ((latent, hidden), (1, hidden), (hidden, features), (1, features))
+    return dict(zip(WEIGHTS, shapes, strict=True))

@@ -44,7 +44,7 @@ class Carrier:
             case Recall(part):
                 return self.kept.get(part)
             case Keep(part, state):
-                self.kept[part] = {k: np.array(v) for k, v in state.to_message().items()}
+                self.kept[part] = {k: np.array(v) for k, v in state().items()}
             case Train() if request.plan.average:
                 at = 0 if request.model is None else int(value_of(request.model.weights))
                 judged = self.loss(at) if at or self.start is not None else nan

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 
 from fedcover.algorithm.fedsage import mend
 from fedcover.algorithm.requests import Ask, Conversation, Keep, Recall
+from fedcover.carriers.lockstep import Lockstep
 from fedcover.carriers.loopback import Loopback
-from fedcover.carriers.stacked.lockstep import Lockstep, Repetition
 from fedcover.config import Config, NeighGenSettings
 from fedcover.graphs.assemble import undirected
 from fedcover.graphs.splits import Role
@@ -76,7 +76,7 @@ def mended_by(federation: Federation, parties: Sequence[Party]) -> Federation:
 def stacked(
     federations: Sequence[Federation], options: NeighGenSettings = SMALL
 ) -> tuple[list[Federation], list[Ledger]]:
-    repetitions = {f: Repetition(parties_of(one, options)) for f, one in enumerate(federations)}
+    repetitions = {f: Loopback(parties_of(one, options)) for f, one in enumerate(federations)}
     stages = []
     lockstep = Lockstep(repetitions, lambda *stage: stages.append(stage))
     lockstep.carry({f: talk(one.parties) for f, one in repetitions.items()})
@@ -180,17 +180,17 @@ def test_a_coordinator_that_was_killed_asks_again_and_gets_the_same_graphs():
         """The coordinator's process ends."""
 
     class Carrier(Loopback):
-        def _answer(self, request):
-            nonlocal asked
+        def at_once(self, request):
             if isinstance(request, Keep):
-                kept.append(request.state.to_message())
-            if isinstance(request, Recall) and kept:
-                return kept[-1]
-            found = super()._answer(request)
-            if isinstance(request, Ask):
-                asked += 1
-                if asked in (3, 5):  # after an answer that it has not kept
-                    raise KilledError
+                kept.append(request.state())
+            return kept[-1] if isinstance(request, Recall) and kept else None
+
+        def ask(self, request):
+            nonlocal asked
+            found = super().ask(request)
+            asked += 1
+            if asked in (3, 5):  # after an answer that it has not kept
+                raise KilledError
             return found
 
     carrier = Carrier(parties)
@@ -208,14 +208,16 @@ def requests(parties: Sequence[Party]) -> dict[str, tuple[Ask, dict[int, dict[st
     found = {}
 
     class Carrier(Loopback):
-        def _ask(self, request):
+        def ask(self, request):
             replies = {
-                k: party.answer(request.part, request.verb, request.round, dict(request.query))
-                for k, party in self._parties.items()
+                party.number: party.answer(
+                    request.part, request.verb, request.round, dict(request.query)
+                )
+                for party in self.parties
                 if request.verb != "mend"
             }
             found.setdefault(request.verb, (request, replies))
-            return super()._ask(request)
+            return super().ask(request)
 
     Carrier(parties).carry(talk(parties))
     return found

@@ -10,14 +10,14 @@ from typing import get_args
 import pytest
 
 import fedcover.config
-from fedcover.carriers.averages import AVERAGES
+from fedcover.carriers.messages import AVERAGES
 from fedcover.config import Config, NetworkSettings, Privacy, names
 from fedcover.config.schema import Settings, declared, flattened, nested, options
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES, TEMPERATURES
 from fedcover.conformal.mondrian import GROUP_RULES
 from fedcover.graphs.features import Missing
 from fedcover.graphs.partition import METHODS as PARTITIONS
-from fedcover.party.links import RULES as LINKINGS
+from fedcover.party.augment import RULES as LINKINGS
 
 
 def groups(kind: type[Settings]) -> list[type[Settings]]:

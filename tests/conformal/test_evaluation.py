@@ -8,8 +8,8 @@ from fedcover.conformal import (
     coverage,
     empty_rate,
     evaluate_resplits,
-    evaluation,
     mean_set_size,
+    metrics,
     prediction_sets,
     singleton_hits,
     singleton_rate,
@@ -100,7 +100,7 @@ def test_a_group_counts_only_where_it_has_test_nodes():
 def test_chunks_of_nodes_add_up(monkeypatch):
     case = draw(5, 200, 4)
     whole = evaluate_resplits(*case)
-    monkeypatch.setattr(evaluation, "_CHUNK", 7)
+    monkeypatch.setattr(metrics, "_CHUNK", 7)
     parts = evaluate_resplits(*case)
     assert (parts.coverage, parts.set_size, parts.empty_rate) == (
         whole.coverage,

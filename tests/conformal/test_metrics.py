@@ -9,7 +9,6 @@ from fedcover.conformal import (
     covered,
     empty_rate,
     mean_set_size,
-    min_client_coverage,
     singleton_hits,
     singleton_rate,
     size_stratified,
@@ -44,7 +43,6 @@ def test_by_group_by_hand():
     np.testing.assert_array_equal(result.n, [3, 0, 0, 2])
     np.testing.assert_array_equal(result.coverage, [2 / 3, np.nan, np.nan, 1 / 2])
     np.testing.assert_array_equal(result.size, [4 / 3, np.nan, np.nan, 3 / 2])
-    assert min_client_coverage(result) == 1 / 2
     assert result.worst() == 1 / 2
 
 

@@ -20,7 +20,7 @@ from fedcover.conformal import (
     group_server,
     group_thresholds,
 )
-from fedcover.conformal.quantiles import histogram_client
+from fedcover.conformal.order import histogram_client
 from fedcover.errors import DataError, UsageError
 
 ALPHAS = (0.1, 0.25, 0.5)

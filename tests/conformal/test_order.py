@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcover.conformal import exact_rank, from_order_key, order_key
-from fedcover.conformal.order import mixture_weights
+from fedcover.conformal.order import exact_rank, from_order_key, mixture_weights, order_key
 from fedcover.errors import DataError, UsageError
 
 floats = st.floats(width=32, allow_nan=False)

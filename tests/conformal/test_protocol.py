@@ -86,7 +86,7 @@ def test_side_by_side_gives_each_talk_its_own_in_as_many_rounds_as_the_longest()
     heard = []
     value = converse(
         side_by_side([total_server(), once(), total_server()]),
-        lambda local, query: answer_each([total_client] * 3, local, query),
+        lambda local, query: answer_each(total_client, dict(enumerate(local)), query),
         [(1, 2, 3), (4, 5, 6)],
         on_message=lambda way, client, _kind, message: heard.append((way, client, [*message])),
     )
@@ -107,7 +107,7 @@ def test_a_message_of_many_talks_is_gone_through_once():
     talks = 50
     server = side_by_side([total_server() for _ in range(talks)])
     query = Watched(next(server))
-    reply = Watched(answer_each([total_client] * talks, range(talks), query))
+    reply = Watched(answer_each(total_client, dict(enumerate(range(talks))), query))
     assert query.passes == 1
     server.send([reply])
     assert reply.passes == 1

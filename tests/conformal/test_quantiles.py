@@ -10,9 +10,6 @@ from hypothesis.extra import numpy as hnp
 from fedcover.conformal import (
     RULES,
     calibrate,
-    converse,
-    count_client,
-    count_server,
     exact_rank,
     message_bytes,
     server_of,
@@ -221,7 +218,6 @@ def test_guarantee_is_claimed_by_exact_and_mixture_alone():
         "average": False,
         "tdigest": False,
     }
-    assert all(rule.name == name for name, rule in RULES.items())
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -457,23 +453,6 @@ def test_shares_are_for_mixture_alone(rule):
         calibrate([[1.0]], 0.5, rule, shares=[1])
     with pytest.raises(UsageError, match=sentence):
         server_of(rule, 0.5, [1])
-
-
-def test_clients_tell_their_numbers_of_nodes_and_nothing_else():
-    heard = []
-    counts = converse(
-        count_server(),
-        count_client,
-        [3, 0, 5],
-        kind="test nodes",
-        on_message=lambda *m: heard.append(m),
-    )
-    assert counts == [3, 0, 5]
-    assert [(d, k, m["n"].tolist()) for d, k, _, m in heard if d == "up"] == [
-        ("up", 0, [3]),
-        ("up", 1, [0]),
-        ("up", 2, [5]),
-    ]
 
 
 # The rule pooled

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedcover.conformal import RULES, calibrate, quantile_over_resplits, tdigest
+from fedcover.conformal import RULES, calibrate, quantile_over_resplits, rules
 from fedcover.errors import DataError, UsageError
 
 ALPHAS = (0.05, 0.1, 0.2, 0.5, 0.9999999999999)
@@ -96,8 +96,8 @@ def test_a_level_that_is_reached_exactly_is_reached():
 
 def test_tdigest_sketches_each_client_once_a_resplit_whatever_the_levels(monkeypatch):
     made = []
-    client_of = tdigest.client
-    monkeypatch.setattr(tdigest, "client", lambda *args: made.append(args) or client_of(*args))
+    client_of = rules.sketch_client
+    monkeypatch.setattr(rules, "sketch_client", lambda *args: made.append(args) or client_of(*args))
     mask = np.random.default_rng(2).random((5, 60)) < 0.5
     quantile_over_resplits("tdigest", np.arange(60.0), np.arange(60) % 3, mask, ALPHAS)
     assert len(made) == 5 * 3

@@ -9,8 +9,8 @@ from fedcover.conformal import (
     by_group,
     coverage,
     evaluate_resplits,
-    evaluation,
     mean_set_size,
+    metrics,
     prediction_sets,
     singleton_rate,
 )
@@ -92,7 +92,7 @@ def test_chunks_change_nothing(per, monkeypatch):
     scores, y, q_hats, is_test, group = draw(1, 50, 4, 4, 4)
     of_node = group if per == "node" else None
     whole = evaluate_resplits(scores, y, q_hats, is_test, {"g": group}, node_group=of_node)
-    monkeypatch.setattr(evaluation, "_CHUNK", 7)
+    monkeypatch.setattr(metrics, "_CHUNK", 7)
     parts = evaluate_resplits(scores, y, q_hats, is_test, {"g": group}, node_group=of_node)
     assert parts.coverage == whole.coverage
     assert parts.set_size == whole.set_size

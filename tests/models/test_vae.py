@@ -76,7 +76,7 @@ def test_the_total_weighs_its_three_terms():
 def test_layers_and_flat_functions_are_the_same_model():
     settings = VaeSettings(hidden=7, latent=3)
     rng = np.random.default_rng(0)
-    weights = initial_vae_weights(11, settings, rng)
+    weights = initial_vae_weights((0, 0), 11, settings)
     x, noise = torch.from_numpy(rng.random((5, 11), dtype=np.float32)), torch.randn(5, 3)
     output, posterior = VAE(weights)(x, noise)
     flat = encode(weights, x)
@@ -89,7 +89,7 @@ def test_layers_and_flat_functions_are_the_same_model():
 
 
 def test_making_a_vae_leaves_the_global_generator_alone():
-    weights = initial_vae_weights(11, VaeSettings(), np.random.default_rng(0))
+    weights = initial_vae_weights((0, 0), 11, VaeSettings())
     before = torch.get_rng_state()
     VAE(weights)
     assert torch.equal(before, torch.get_rng_state())

@@ -8,11 +8,14 @@ import scipy.sparse as sp
 import torch
 
 from fedcover.config import VaeSettings
-from fedcover.models.vae import VAE, VaeWeights, decode, encode, initial_vae_weights
-from fedcover.models.vaes import (
+from fedcover.models.vae import (
+    VAE,
+    VaeWeights,
+    decode,
     dense,
     differentiate,
-    initial_weights_of,
+    encode,
+    initial_vae_weights,
     marginal_output,
     noise_of,
     trained_vae,
@@ -44,7 +47,7 @@ def plain_training(x, key: tuple[int, int], *, binary: bool) -> torch.nn.Module:
     """Layers, autograd through the written loss, and torch's unfused Adam."""
     x = dense(x)
     x /= unit_of(x, binary=binary)
-    start = initial_weights_of(key, x.shape[1], SETTINGS)
+    start = initial_vae_weights(key, x.shape[1], SETTINGS)
     module = VAE(start._replace(output_bias=marginal_output(x, binary=binary)))
     adam = torch.optim.Adam(module.parameters(), lr=SETTINGS.lr)
     generator, features = noise_of(key), torch.from_numpy(x)
@@ -63,7 +66,7 @@ def test_training_is_that_of_plain_layers(parties, i):
     oracle = plain_training(parties[i], KEYS[i], binary=trained.binary).weights()
     for ours, theirs in zip(trained.weights, oracle, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=2e-4)
-    start = initial_weights_of(KEYS[i], 30, SETTINGS)
+    start = initial_vae_weights(KEYS[i], 30, SETTINGS)
     assert (trained.weights.encoder - start.encoder).abs().max() > 0.05
 
 
@@ -72,7 +75,7 @@ def test_training_is_that_of_plain_layers(parties, i):
 def test_the_gradient_is_autograds_in_double_precision(binary, scale):
     """Also where log-variances are cut off and activations reach 0 or 1."""
     rng, settings = np.random.default_rng(2), VaeSettings(hidden=9, latent=4, beta=0.7)
-    start = initial_vae_weights(30, settings, rng)
+    start = initial_vae_weights(KEYS[0], 30, settings)
     weights = VaeWeights(*(tensor.double() for tensor in start))
     weights = weights._replace(posterior=weights.posterior * scale)
     x = torch.from_numpy(draw(rng, 17, binary=binary, sparse=False)).double()
@@ -90,7 +93,7 @@ def test_the_gradient_is_autograds_in_double_precision(binary, scale):
 
 def test_a_party_without_training_nodes_keeps_its_start(parties):
     trained = trained_vae(parties[5], KEYS[5], SETTINGS)
-    assert torch.equal(trained.weights.encoder, initial_weights_of(KEYS[5], 30, SETTINGS).encoder)
+    assert torch.equal(trained.weights.encoder, initial_vae_weights(KEYS[5], 30, SETTINGS).encoder)
 
 
 def test_sparse_and_dense_features_give_the_same_bits(parties):

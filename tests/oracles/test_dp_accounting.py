@@ -4,15 +4,35 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 
+from fedcover import privacy
 from fedcover.config import Privacy
 from fedcover.privacy import spending
 
 
-@pytest.mark.parametrize("epsilon", [1, 2, 5, 10, 25])
+def theirs(sigma: float, delta: float, rate: float, steps: int, interval: float = 1e-3) -> float:
+    step = PoissonSampledDpEvent(rate, GaussianDpEvent(sigma))
+    accountant = PLDAccountant(value_discretization_interval=interval)
+    accountant.compose(SelfComposedDpEvent(step, steps))
+    return accountant.get_epsilon(delta)
+
+
+@pytest.mark.parametrize("epsilon", [1, 2, 5, 10, 25, 100])
 def test_epsilon_agrees(epsilon):
     spent = spending(Privacy(epsilon=epsilon))
-    step = PoissonSampledDpEvent(spent.sample_rate, GaussianDpEvent(spent.noise_multiplier))
-    theirs = PLDAccountant(value_discretization_interval=1e-3)
-    theirs.compose(SelfComposedDpEvent(step, spent.steps))
-    assert spent.epsilon == pytest.approx(theirs.get_epsilon(spent.delta), rel=0.05)
+    other = theirs(spent.noise_multiplier, spent.delta, spent.sample_rate, spent.steps)
+    assert spent.epsilon == pytest.approx(other, rel=0.05)
     assert spent.epsilon <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 300, 700, 750, 1000])
+@pytest.mark.parametrize("case", [(1e-5, 0.25, 200), (1e-6, 0.02, 50)], ids=["many", "few"])
+def test_noise_is_found_in_a_few_steps_for_any_epsilon(epsilon, case):
+    """Also beyond what the settings allow, where the finer accountant overflows."""
+    privacy._epsilon.cache_clear()
+    sigma = privacy._noise_multiplier(epsilon, *case)
+    assert privacy._epsilon.cache_info().currsize <= 25
+    spent = privacy._epsilon(sigma, *case)
+    # Where Rényi's bound stands in, more noise than needed is taken, never less.
+    assert (0.99 if epsilon <= 700 else 0.7) * epsilon < spent <= epsilon
+    other = theirs(sigma, *case, interval=max(1e-4, 1e-5 * epsilon))
+    assert 0.8 * spent < other <= 1.01 * epsilon

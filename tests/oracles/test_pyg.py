@@ -1,7 +1,5 @@
 """Forward passes of the stacked program against PyG's own convolutions, on the real Cora."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -29,7 +27,7 @@ def test_forward_pass_equals_pyg(model, dense):
     plan = Plan(model, classes=7, hidden=16)
     stack = Stack([Federation([client], seed=0)], plan)
     drawn = initial_weights(model, 1433, 16, 7, np.random.default_rng(0))
-    weights = replace(drawn, first_bias=drawn.first_bias + 0.1, second_bias=drawn.second_bias - 0.2)
+    weights = drawn._replace(first_bias=drawn.first_bias + 0.1, second_bias=drawn.second_bias - 0.2)
     averaging = Averaging(stack, bits=20)
     ours = Field(stack, nodes).logits(averaging.broadcast(averaging.shared([weights])))
 

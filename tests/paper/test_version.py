@@ -86,7 +86,7 @@ def counted():
     [
         ("hashing.py", True),  # makes the dropout masks
         ("algorithm/gen.py", True),
-        ("training/forward.py", True),  # imported inside a function
+        ("training/program.py", True),
         ("conformal/quantiles.py", True),
         ("paper/rows.py", True),
         ("__init__.py", False),  # has the release's number

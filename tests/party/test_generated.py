@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from fedcover.algorithm.gen import linker, silence
 from fedcover.carriers.loopback import Loopback
 from fedcover.carriers.stacked import Stacked
-from fedcover.carriers.stacked.lockstep import Repetition
 from fedcover.config import Config, GenSettings, VaeSettings
 from fedcover.errors import DataError
 from fedcover.graphs.partition import ClientGraph, Partition
@@ -76,7 +75,7 @@ def generate(
     parties = [Party(one, config, 3) for one in data]
     talk = linker(config, 3 * WORDS)
     if stacked:
-        repetition = Repetition(parties)
+        repetition = Loopback(parties)
         Stacked([repetition]).carry([talk])
         return parties, repetition.ledger
     loopback = Loopback(parties)
@@ -173,9 +172,9 @@ def test_a_party_with_too_few_training_nodes_sends_nothing_and_still_receives(pl
     parties, _ = generate([first, replace(second, roles=roles)], settings)
     assert [len(one.owner) for one in got(parties)] == [0, 2]
     assert [augmented(one, 2, 0.05).generated > 0 for one in parties] == [False, True]
-    note = silence(Repetition(parties).census, 5)
+    note = silence(Loopback(parties).census, 5)
     assert note.startswith("gen: client 1 has fewer than 5 training nodes and sends no prototypes")
-    assert silence(Repetition(parties[:1]).census, 5) == ""
+    assert silence(Loopback(parties[:1]).census, 5) == ""
 
 
 def test_a_link_predictor_that_diverged_is_said_in_a_sentence(planted):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcover.party.links import choose_links, nearest, top_pairs
+from fedcover.party.augment import choose_links, nearest, top_pairs
 
 
 def column(*values: float) -> np.ndarray:

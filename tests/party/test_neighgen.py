@@ -15,15 +15,18 @@ from fedcover.config import NeighGenSettings
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import undirected
 from fedcover.party.neighgen import program as neighgen
-from fedcover.party.neighgen.exchange import (
+from fedcover.party.neighgen.generator import (
     BITS,
+    Degrees,
+    Generator,
     answering_rows,
+    degree_loss,
     grouped,
+    initial_generator,
     noisy_inputs,
     summed_gradients,
 )
 from fedcover.party.neighgen.hidden import Matching, impair
-from fedcover.party.neighgen.model import Degrees, Generator, degree_loss, initial_generator
 from fedcover.party.neighgen.program import NeighGens
 from fedcover.training.plan import Federation, PartyGraph, Plan
 from fedcover.training.receptive_field import Field

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedcover import run
-from fedcover.carriers.stacked.lockstep import Lockstep
+from fedcover.carriers.lockstep import Lockstep
 from fedcover.config import GenSettings, NeighGenSettings, PersonalSettings, VaeSettings
 from fedcover.graphs import Role
 from fedcover.simulation.evaluation import Judge
@@ -42,9 +42,7 @@ class Witness:
             shared = [program.shared(f).weights for f in federations]
             own = [[weights] for weights in shared]
         logits = program.logits(shared)
-        self.models += [
-            [t.numpy() for w in own[f] for t in w.tensors()] + logits[f] for f in federations
-        ]
+        self.models += [[t.numpy() for w in own[f] for t in w] + logits[f] for f in federations]
 
 
 @pytest.fixture(scope="module")

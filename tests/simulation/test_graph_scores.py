@@ -124,7 +124,8 @@ def test_a_client_does_not_see_another_clients_scores(repetition, base, having, 
 def test_the_owner_of_the_whole_graph_looks_across_the_cuts(repetition, base, having, name):
     cut = scores_of(having(base), name, (0.4, 0.0))
     scores = scores_of(having(base, whole=True), name, (0.4, 0.0))
-    expected = conformal.diffused(base, repetition.graph.edge_index.numpy(), 0.4)
+    means = conformal.graph_scores(base, repetition.graph.edge_index.numpy())
+    expected = means.combined(conformal.Diffusion(0.4))
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     assert not np.allclose(scores, cut, atol=1e-3)
 
@@ -135,10 +136,8 @@ def test_similar_nodes_of_the_cut_and_of_the_whole_graph_are_kept_apart(repetiti
     scores = scores_of(having(base, whole=True), "slac", (0.0, 0.5))
     x = graph.x.numpy()
     alike = similar_nodes(x)
-    expected = conformal.snaps(
-        base, graph.edge_index.numpy(), alike, lam=0.5, mu=0.0, weight=cosines(x, alike)
-    )
-    assert np.array_equal(scores, expected)
+    means = conformal.graph_scores(base, graph.edge_index.numpy(), alike, cosines(x, alike))
+    assert np.array_equal(scores, means.combined(conformal.Diffusion(0.0, 0.5)))
     assert not np.allclose(cut, scores, atol=1e-3)
 
 

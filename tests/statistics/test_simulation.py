@@ -14,7 +14,7 @@ from fedcover.conformal import (
     coverage_band,
     exact_rank,
     mixture_band,
-    quantiles,
+    order,
 )
 
 ALPHA, REPEATS, K = 0.1, 2_000, 10
@@ -62,10 +62,8 @@ def with_total(total):
     """The exact search with ⌈(1−α)·total(N, K)⌉ in place of Theorem 1's rank."""
 
     def search(scores):
-        server = quantiles.order_statistic_server(
-            lambda n, clients: exact_rank(ALPHA, total(n, clients), 0)
-        )
-        return converse(server, quantiles.histogram_client, scores)[0]
+        server = order.search_rank(lambda n: exact_rank(ALPHA, total(sum(n), len(n)), 0))
+        return converse(server, order.histogram_client, scores)[0]
 
     return search
 

@@ -11,13 +11,12 @@ from fedcover.algorithm.fedavg import Trained, alone, fedavg
 from fedcover.algorithm.requests import Conversation
 from fedcover.carriers.loopback import Loopback
 from fedcover.carriers.stacked import Stacked
-from fedcover.carriers.stacked.lockstep import Progress, Repetition
 from fedcover.config import Config
 from fedcover.graphs.splits import NO_ROLE, Role
 from fedcover.models import Weights
 from fedcover.party.data import PartyData
 from fedcover.party.party import Party
-from fedcover.training.plan import Federation, PartyGraph, Plan
+from fedcover.training.plan import Federation, PartyGraph, Plan, Progress
 from fedcover.training.reference import Reference
 
 PART, TUNED = "fed/shared", "fed/tuned"
@@ -81,7 +80,7 @@ def stacked(
     apart: bool = False,
 ) -> list[Result]:
     """All federations as one program."""
-    repetitions = [Repetition(parties_of(federation, plan)) for federation in federations]
+    repetitions = [Loopback(parties_of(federation, plan)) for federation in federations]
     talks = [talk_of(plan, begin) for begin in start or [None] * len(federations)]
     ended = Stacked(repetitions, alone=apart).carry(talks, report)
     return [result_of(end, one.parties) for end, one in zip(ended, repetitions, strict=True)]
@@ -131,7 +130,7 @@ def largest_difference(ours: Result, theirs: Result) -> float:
     pairs = [
         (a, b)
         for mine, other in zip(ours.weights, theirs.weights, strict=True)
-        for a, b in zip(mine.tensors(), other.tensors(), strict=True)
+        for a, b in zip(mine, other, strict=True)
     ]
     weights = max(float((a - b).abs().max()) for a, b in pairs)
     logits = (np.abs(a - b).max() for a, b in zip(ours.logits, theirs.logits, strict=True))

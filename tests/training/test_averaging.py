@@ -84,13 +84,11 @@ def test_the_terms_that_parties_send_add_up_to_the_programs_sum(sparse):
     averaging = Averaging(one, BITS)
     shared, generator = averaging.shared([start()]), torch.Generator().manual_seed(1)
     local = averaging.broadcast(shared)
-    for tensor in local.tensors():
+    for tensor in local:
         tensor += torch.randn(tensor.shape, generator=generator)
     terms = [averaging.change(local, averaging.broadcast(shared), k) for k in (0, 1)]
     mean = averaging.weights(averaging.average(local, averaging.broadcast(shared), shared), 0)
-    for first, second, after, before in zip(
-        *(weights.tensors() for weights in (*terms, mean, start())), strict=True
-    ):
+    for first, second, after, before in zip(*terms, mean, start(), strict=True):
         assert torch.equal(first, first.round())
         assert torch.equal(before + (first + second) * 2.0**-BITS, after)
     share = 0.75 * (local.second[0] - 0.0) * 2.0**BITS
@@ -102,6 +100,6 @@ def test_a_party_by_itself_is_told_how_many_training_nodes_there_are():
     averaging = Averaging(alone, BITS, total=12)
     shared = averaging.shared([start()])
     local = averaging.broadcast(shared)
-    local.first += 2.0
+    local.first.add_(2.0)
     change = averaging.change(local, averaging.broadcast(shared), 0)
     assert (change.first == 0.5 * 2**BITS).all()

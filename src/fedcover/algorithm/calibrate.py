@@ -7,7 +7,7 @@ calibration nodes, party by party, since a rule may weigh the parties.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,38 +16,23 @@ from numpy.typing import NDArray
 
 from fedcover import conformal
 from fedcover.algorithm import checks
-from fedcover.algorithm.quantile_check import QuantileCheck
 from fedcover.algorithm.requests import (
     Ask,
+    Census,
     Conversation,
+    Found,
     Parallel,
     Replies,
+    Sum,
     Tell,
     once,
 )
-from fedcover.algorithm.talk import added_up, agreed
 from fedcover.config import Config
-from fedcover.conformal.protocol import Message, Server
-from fedcover.party.calibration import TALLIED
+from fedcover.conformal.metrics import TALLIED
+from fedcover.conformal.protocol import Client, Message, Server, text, words
+from fedcover.plans import cases_of
 
-Case = tuple[str, str, float]
-"""A score, a quantile rule and a level."""
-
-
-@dataclass(frozen=True)
-class Census:
-    """How many nodes every party has, by its number: of each role, and in all."""
-
-    counts: Mapping[int, Mapping[str, int]]
-
-    @property
-    def parties(self) -> frozenset[int]:
-        """The numbers of all parties."""
-        return frozenset(self.counts)
-
-    def of(self, kind: str) -> dict[int, int]:
-        """One count by party."""
-        return {party: counts[kind] for party, counts in self.counts.items()}
+ROUNDS = 256  # more than any talk has
 
 
 @dataclass(frozen=True)
@@ -79,11 +64,6 @@ class Calibrated:
     correct: dict[int, int] = field(default_factory=dict)  # test nodes with the right top label
 
 
-def cases_of(config: Config) -> list[Case]:
-    """Every score, quantile rule and level whose sets are asked for, in a fixed order."""
-    return [(s, q, a) for s in config.scores for q in config.quantiles for a in config.alphas]
-
-
 def calibrate(
     method: str, config: Config, classes: int, census: Census, groups: Sequence[str]
 ) -> Conversation[Calibrated]:
@@ -91,20 +71,17 @@ def calibrate(
     found = Calibrated(parties=census.parties)
     found.temperature = yield from temperature(f"{method}/temperature", config, classes)
     if any(conformal.base_score(name).tuned for name in config.scores):
+        part, server, client = f"{method}/raps", conformal.raps_server(), conformal.raps_client
         nothing = np.empty((0, classes)), np.empty(0, np.int64), np.empty(0)
-        constants = yield from added_up(
-            f"{method}/raps",
-            "raps",
-            conformal.raps_server(),
-            lambda value: np.array(value, dtype=np.float64),
-            (conformal.raps_client, nothing),
-        )
-        yield Tell(f"{method}/raps", {"constants": constants})
+        constants = yield from talk(part, "raps", server, client, nothing)
+        yield Tell(part, {"constants": constants})
         found.raps = conformal.RapsConstants(float(constants[0]), int(constants[1]))
     for name in config.scores:
         if name in conformal.GRAPH_SCORES:
             found.diffusion[name] = yield from _diffusion(method, name, classes)
-    found.shares = _shares(config, census)
+    if "mixture" in config.quantiles:  # the settings' shares, or those of the test nodes
+        tests = census.of("test")
+        found.shares = config.mixture or tuple(tests[party] for party in sorted(tests))
     yield from _thresholds(method, config, census, groups, found)
     yield from _sets(method, config, classes, census, found)
     return found
@@ -115,114 +92,105 @@ def temperature(part: str, config: Config, classes: int) -> Conversation[float]:
     if config.temperature == "none":
         return 1.0
     way = conformal.TEMPERATURES[config.temperature]
-    alike = (way.client, _no_nodes(classes))
-    if way.summed:
-        value = yield from added_up(part, "temperature", way.server(), _number, alike)
-    else:
-        check = checks.Alike(*alike)
-
-        def ask() -> Conversation[dict[str, NDArray[Any]]]:
-            talk = way.server()
-            query = next(talk)
-            check.begin(query)
-            replies: Replies = yield Ask(part, "temperature", query, check=check)
-            try:
-                talk.send([replies[party] for party in sorted(replies)])
-            except StopIteration as stop:
-                return {"value": _number(stop.value)}
-            raise AssertionError("averaging takes one round")
-
-        value = (yield from once(part, ask()))["value"]
+    nothing = np.empty((0, classes), np.float32), np.empty(0, np.int64)
+    kind = Sum if way.summed else Ask
+    value = yield from talk(part, "temperature", way.server(), way.client, nothing, kind)
     yield Tell(part, {"temperature": value[0]})
     return float(value[0])
 
 
-def _number(value: float) -> NDArray[np.float64]:
-    return np.array([value], dtype=np.float64)
+def talk(
+    part: str,
+    verb: str,
+    server: Server[Any],
+    client: Client[Any],
+    nothing: Any,
+    kind: type[Ask] = Sum,
+) -> Conversation[NDArray[np.float64]]:
+    """What a talk came to, with whoever is there in a round: an honest reply has the names, types
+    and shapes that the party's function, ``client``, has for what one without any nodes holds."""
+    check = checks.Alike(client, nothing)
+    value, _ = yield from _led(part, verb, lambda _there: server, check, kind)
+    return np.atleast_1d(np.asarray(value, dtype=np.float64))
 
 
-def _no_nodes(classes: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Outputs and labels of a party without validation nodes."""
-    return np.empty((0, classes), np.float32), np.empty(0, np.int64)
+def _led(
+    part: str,
+    verb: str,
+    server: Callable[[frozenset[int]], Server[Any]],
+    check: checks.Alike | checks.QuantileCheck,
+    kind: type[Ask] = Ask,
+    present: frozenset[int] | None = None,
+) -> Conversation[tuple[Any, frozenset[int]]]:
+    """What a conformal talk (:mod:`fedcover.conformal.protocol`) came to, and between whom.
+
+    Where it matters who is ``present``, the parties are the same in all rounds: if one is lost on
+    the way, the talk begins again without it.
+    """
+
+    def ask() -> Conversation[Found]:
+        there = present
+        for attempt in range(1 if present is None else len(present)):
+            talk, replies = server(there or frozenset()), None
+            try:
+                for place in range(attempt * ROUNDS, (attempt + 1) * ROUNDS):
+                    query = talk.send(replies)  # type: ignore[arg-type]  # None: it begins
+                    check.begin(query)
+                    found: Any = yield kind(part, verb, query, place, to=there, check=check)
+                    if there is not None and there - found.keys():
+                        there = frozenset(found)
+                        break
+                    replies = [found] if kind is Sum else [found[k] for k in sorted(found)]
+            except StopIteration as stop:
+                value = text(json.dumps(stop.value, default=_plain))
+                return {"value": value, "parties": np.array(sorted(there or ()))}
+        raise AssertionError("no talk has so many rounds, and no round is without a party")
+
+    found = yield from once(part, ask())
+    return json.loads(words(found["value"])), frozenset(found["parties"].tolist())
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else asdict(value)
 
 
 def _diffusion(method: str, name: str, classes: int) -> Conversation[conformal.Diffusion]:
     """The weights of a graph score."""
     similar = conformal.GRAPH_SCORES[name].similar
     none = np.empty((0, classes))
-    nothing = conformal.GraphScores(none.astype(np.float32), none, none if similar else None)
-    part = f"{method}/weights of {name}"
-    weights = yield from added_up(
-        part,
-        "diffusion",
-        conformal.diffusion_server(grid=conformal.SNAPS_GRID if similar else conformal.DAPS_GRID),
-        lambda value: np.array(value, dtype=np.float64),
-        (conformal.diffusion_client, (nothing, np.empty(0, np.int64))),
+    scores = conformal.GraphScores(none.astype(np.float32), none, none if similar else None)
+    server = conformal.diffusion_server(
+        grid=conformal.SNAPS_GRID if similar else conformal.DAPS_GRID
     )
+    part, nothing = f"{method}/weights of {name}", (scores, np.empty(0, np.int64))
+    weights = yield from talk(part, "diffusion", server, conformal.diffusion_client, nothing)
     yield Tell(part, {"weights": weights})
     return conformal.Diffusion(*weights.tolist())
-
-
-def _shares(config: Config, census: Census) -> tuple[float, ...] | None:
-    """What the rule ``mixture`` promises for: the settings' shares, or those of the test nodes that
-    the parties counted when the job began."""
-    if "mixture" not in config.quantiles:
-        return None
-    if config.mixture is not None:
-        return tuple(config.mixture)
-    return tuple(census.of("test")[party] for party in sorted(census.parties))
 
 
 def _thresholds(
     method: str, config: Config, census: Census, groups: Sequence[str], found: Calibrated
 ) -> Conversation[None]:
-    talks = {}
+    """Those of all cases side by side; whom the guarantee is for."""
+    grouped, talks = config.calibrate != "pooled", {}
     for score, rule, alpha in cases_of(config):
         part = f"{method}/quantile {rule} {score} {alpha:g}"
-        check = QuantileCheck(rule, census.of("calib"), grouped=config.calibrate != "pooled")
-        shares = found.shares if rule == "mixture" else None
-        talks[part] = agreed(
-            part,
-            "quantile",
-            _server(config, rule, alpha, shares, len(groups)),
-            _spelt,
-            found.parties,
-            check=check,
-            begin=check.begin,
-        )
-    results = yield Parallel(talks)
+        check = checks.QuantileCheck(rule, census.of("calib"), grouped=grouped)
+
+        def server(there: frozenset[int], rule: str = rule, alpha: float = alpha) -> Server[Any]:
+            if grouped:
+                return conformal.group_server(alpha, len(groups), rule)
+            if rule != "mixture" or found.shares is None:
+                return conformal.server_of(rule, alpha)
+            return conformal.server_of(rule, alpha, [found.shares[k] for k in sorted(there)])
+
+        talks[part] = _led(part, "quantile", server, check, present=found.parties)
+    results: dict[str, tuple[Any, frozenset[int]]] = yield Parallel(talks)
     for value, there in results.values():
-        found.thresholds.append(_read(value))
+        pooled, own = value if grouped else (value, [])
+        of_groups = tuple(conformal.GroupThreshold(**one) for one in own)
+        found.thresholds.append(Thresholds(conformal.Threshold(**pooled), of_groups))
         found.parties &= there
-
-
-def _server(
-    config: Config, rule: str, alpha: float, shares: Sequence[float] | None, groups: int
-) -> Any:
-    if config.calibrate != "pooled":
-        return lambda _there: conformal.group_server(alpha, groups, rule)
-
-    def pooled(
-        there: frozenset[int],
-    ) -> Server[tuple[conformal.Threshold, list[conformal.GroupThreshold]]]:
-        own = None if shares is None else [shares[party] for party in sorted(there)]
-        threshold = yield from conformal.server_of(rule, alpha, own)
-        return threshold, []
-
-    return pooled
-
-
-def _spelt(value: tuple[conformal.Threshold, list[conformal.GroupThreshold]]) -> NDArray[np.uint8]:
-    pooled, groups = value
-    text = json.dumps([asdict(pooled), [asdict(own) for own in groups]])
-    return np.frombuffer(text.encode(), dtype=np.uint8)
-
-
-def _read(array: NDArray[np.uint8]) -> Thresholds:
-    pooled, groups = json.loads(array.tobytes().decode())
-    return Thresholds(
-        conformal.Threshold(**pooled), tuple(conformal.GroupThreshold(**own) for own in groups)
-    )
 
 
 def _sets(
@@ -247,27 +215,22 @@ def _sets(
     query: Message = {"q_hat": q_hats}
     own: dict[int, Message] = {}
     if config.calibrate == "client":  # each is told its own threshold alone
-        query = {}
-        own = {party: {"q_hat": q_hats[:, [party]]} for party in found.parties}
+        query, own = {}, {party: {"q_hat": q_hats[:, [party]]} for party in found.parties}
 
-    def ask() -> Conversation[dict[str, NDArray[Any]]]:
+    def ask() -> Conversation[Found]:
+        judge, most = checks.both(arrays, check), arrays.nbytes
         replies: Replies = yield Ask(
-            part,
-            "sets",
-            query,
-            own=own,
-            to=found.parties,
-            check=checks.both(arrays, check),
-            most=arrays.nbytes,
+            part, "sets", query, own=own, to=found.parties, check=judge, most=most
         )
-        parties = sorted(replies)
         return {
-            "parties": np.array(parties),
-            "tally": np.stack([replies[party]["tally"] for party in parties]),
-            "correct": np.array([int(replies[party]["correct"][0]) for party in parties]),
+            "parties": np.array(sorted(replies)),
+            **{
+                name: np.stack([replies[party][name] for party in sorted(replies)])
+                for name in ("tally", "correct")
+            },
         }
 
     told = yield from once(part, ask())
     parties = told["parties"].tolist()
     found.tallies = dict(zip(parties, told["tally"], strict=True))
-    found.correct = dict(zip(parties, told["correct"].tolist(), strict=True))
+    found.correct = dict(zip(parties, told["correct"][:, 0].tolist(), strict=True))

@@ -6,22 +6,33 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
-from fedcover.algorithm.requests import Check
-from fedcover.conformal.protocol import Client, Message
+from fedcover.algorithm.requests import Ask, Census, Check, Question
+from fedcover.conformal.order import histogram_client
+from fedcover.conformal.protocol import Client, Message, parts
+from fedcover.conformal.rules import RULES, merged_sketch
+from fedcover.errors import FedcoverError
+from fedcover.models.gnn import WEIGHTS, operators
+from fedcover.training.program import NO_LOSS
 
 Shape = tuple[int, ...]
 FIXED_POINT = ("slopes", "losses")  # sums of any sign; all other integers are counts
-LARGEST = 1 << 55
+LARGEST = 1 << 55  # a hundred such numbers, added up, still are an integer of 64 bits
 MOST_COUNTED = 1 << 40  # far more nodes than a site has, far fewer than an integer holds
+BINS = 256
+_POOLED = 0  # the talk of all nodes, beside those of groups
 
 
 class Arrays:
-    """Arrays of these names, types and shapes, finite, and no others."""
+    """Arrays of these names, types and shapes, finite, and no others; with ``fewer``, they may have
+    fewer rows."""
 
-    def __init__(self, expected: Mapping[str, tuple[DTypeLike, Shape]]) -> None:
+    def __init__(
+        self, expected: Mapping[str, tuple[DTypeLike, Shape]], *, fewer: bool = False
+    ) -> None:
         self._expected = {name: (np.dtype(kind), shape) for name, (kind, shape) in expected.items()}
+        self._fewer = fewer
 
     @property
     def nbytes(self) -> int:
@@ -39,9 +50,11 @@ class Arrays:
             array = reply[name]
             if array.dtype != kind:
                 return f"has {name!r} of type {array.dtype}, not {kind}"
+            if self._fewer and array.ndim:
+                shape = (min(shape[0], len(array)), *shape[1:])
             if array.shape != shape:
                 return f"has {name!r} of shape {array.shape}, not {shape}"
-            if not_finite(array):
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
                 return f"has a value in {name!r} that is not finite"
         return ""
 
@@ -52,7 +65,7 @@ class Alike:
 
     def __init__(self, client: Client[Any], nothing: Any) -> None:
         self._client, self._nothing = client, nothing
-        self._expected: Arrays | None = None
+        self._expected = Arrays({})
 
     def begin(self, query: Message) -> None:
         """The next replies will be to this query."""
@@ -61,57 +74,130 @@ class Alike:
 
     def __call__(self, site: int, reply: Message) -> str:
         """What is wrong with the reply."""
-        assert self._expected is not None
-        wrong = self._expected(site, reply)
-        if wrong:
+        if wrong := self._expected(site, reply):
             return wrong
         for name, array in reply.items():
-            if name in FIXED_POINT and too_large(array):
-                return f"has {name!r}, which cannot be so large"
-            counts = array.dtype.kind == "i" and name not in FIXED_POINT
-            if counts and ((array < 0) | (array > MOST_COUNTED)).any():
+            if name in FIXED_POINT:
+                if beyond(array, LARGEST):
+                    return f"has {name!r}, which cannot be so large"
+            elif array.dtype.kind == "i" and ((array < 0) | (array > MOST_COUNTED)).any():
                 return f"has {name!r}, which are not counts"
         return ""
 
 
-def too_large(array: np.ndarray[Any, Any]) -> bool:
-    """Whether a hundred such numbers, added up, might not be an integer of 64 bits."""
-    return bool(((array > LARGEST) | (array < -LARGEST)).any())
-
-
-def not_finite(array: np.ndarray[Any, Any]) -> bool:
-    """Whether a NaN or an infinity is in it."""
-    return array.dtype.kind == "f" and not np.isfinite(array).all()
+def beyond(array: NDArray[Any], limit: int) -> bool:
+    """Whether a value is above the limit, or below its negative."""
+    return bool(((array > limit) | (array < -limit)).any())
 
 
 def both(first: Check, second: Check) -> Check:
     """The second where the first finds nothing."""
+    return lambda site, reply: first(site, reply) or second(site, reply)
+
+
+def expected(request: Question, features: int, census: Census) -> tuple[Check, int]:
+    """What judges a reply to a question or a round of training, and how many bytes it can have."""
+    if isinstance(request, Ask):
+        return request.check, request.most
+    plan = request.plan
+    entries = request.rounds if request.fit and not plan.average else 1
+    shapes: dict[str, Shape] = {"loss": (entries,), "count": (entries,)}
+    if request.fit and plan.average:
+        count = operators(plan.model)
+        wide, narrow = count * features, count * plan.hidden
+        sizes = ((wide, plan.hidden), (plan.hidden,), (narrow, plan.classes), (plan.classes,))
+        shapes |= dict(zip(WEIGHTS, sizes, strict=True))
+    arrays = Arrays({name: (np.int64, shape) for name, shape in shapes.items()})
+    valid = dict.fromkeys(census.parties, 0) if plan.task == "links" else census.of("valid")
 
     def check(site: int, reply: Message) -> str:
-        return first(site, reply) or second(site, reply)
-
-    return check
-
-
-def prototypes(counts: tuple[int, ...], features: int) -> tuple[Check, int]:
-    """At most M rows of the agreed width for every M, and how many bytes they can have."""
-
-    def check(_site: int, reply: Message) -> str:
-        if set(reply) != {str(m) for m in counts}:
-            return f"has prototypes for M = {_listed(reply)}, not {_listed(map(str, counts))}"
-        for m in counts:
-            rows = reply[str(m)]
-            if rows.dtype != np.float32:
-                return f"has prototypes of type {rows.dtype}, not float32"
-            if rows.ndim != 2 or rows.shape[1] != features:
-                return f"has prototypes of shape {rows.shape}, but there are {features} features"
-            if len(rows) > m:
-                return f"has {len(rows)} prototypes for M = {m}"
-            if not_finite(rows):
-                return "has a prototype that is not finite"
+        losses = reply["loss"]
+        if (losses == NO_LOSS).any():
+            return "has a loss that is not finite"
+        if (losses < 0).any():
+            return "has a negative loss"
+        if (reply["count"] != valid[site]).any():
+            return f"counts {reply['count'][0]} validation nodes, but has {valid[site]}"
+        for name in WEIGHTS:
+            if name in reply and beyond(reply[name], LARGEST):
+                return f"has a value in {name!r} that cannot be"
         return ""
 
-    return check, sum(counts) * features * 4
+    return both(arrays, check), arrays.nbytes
+
+
+class QuantileCheck:
+    """Judges the replies to one quantile rule, or to that of all groups side by side.
+
+    Counts must add up in every round: those of the first one's bytes sum to the party's calibration
+    nodes, those of a later one to the count that it gave for the byte which the query goes into.
+    """
+
+    def __init__(self, rule: str, calibration: Mapping[int, int], *, grouped: bool) -> None:
+        self._rule, self._calibration, self._grouped = rule, calibration, grouped
+        self._asked: Mapping[int, Message] = {}  # by talk
+        self._given: dict[int, Mapping[int, Message]] = {}  # by party: replies to the query before
+        self._giving: dict[int, Mapping[int, Message]] = {}
+
+    def begin(self, query: Message) -> None:
+        """The next replies will be to this query."""
+        self._asked = parts(query, query["asked"].tolist()) if self._grouped else {_POOLED: query}
+        self._given, self._giving = self._giving, {}
+
+    def __call__(self, party: int, reply: Message) -> str:
+        """What is wrong with the reply."""
+        answers: Mapping[int, Message] = {_POOLED: reply}
+        if self._grouped:
+            named = {name.partition(".")[0] for name in reply}
+            if not {str(_POOLED)} <= named <= {str(talk) for talk in self._asked}:
+                return "does not answer what was asked"
+            answers = parts(reply, map(int, named))
+        for talk, answer in answers.items():
+            if wrong := self._one(party, talk, answer):
+                return wrong
+        if self._grouped and int(self._asked[_POOLED]["depth"][0]) == 0:
+            of_groups = sum(int(a["counts"].sum()) for t, a in answers.items() if t != _POOLED)
+            if wrong := _same(of_groups, self._calibration[party]):
+                return f"{wrong} in all groups"
+        self._giving[party] = answers
+        return ""
+
+    def _one(self, party: int, talk: int, reply: Message) -> str:
+        n = self._calibration[party]
+        if self._grouped or RULES[self._rule].client is histogram_client:
+            wrong = Arrays({"counts": (np.int64, (BINS,))})
+            return wrong(party, reply) or self._histogram(party, talk, reply["counts"], n)
+        if self._rule == "average":
+            wrong = Arrays({"quantile": (np.float32, (min(n, 1),)), "n": (np.int64, (1,))})
+            return wrong(party, reply) or _same(int(reply["n"][0]), n)
+        return _sketch(reply, n)
+
+    def _histogram(self, party: int, talk: int, counts: NDArray[np.int64], n: int) -> str:
+        query = self._asked[talk]
+        if (counts < 0).any():
+            return "has a negative count"
+        first = int(query["depth"][0]) == 0
+        if not first:
+            before = self._given[party].get(talk)
+            n = 0 if before is None else int(before["counts"][int(query["prefix"][0]) % BINS])
+        if (counts > n).any():  # so large that their sum could wrap round
+            return f"has a count above {n}"
+        if first and talk != _POOLED:  # how many are of one group, the party alone knows
+            return ""
+        return _same(int(counts.sum()), n)
+
+
+def _same(given: int, n: int) -> str:
+    return "" if given == n else f"counts {given} scores where it has {n}"
+
+
+def _sketch(reply: Message, n: int) -> str:
+    if set(reply) != {"sketch"} or reply["sketch"].dtype != np.uint8:
+        return "has no sketch"
+    try:
+        return _same(merged_sketch([reply["sketch"]]).get_total_weight(), n)
+    except (FedcoverError, RuntimeError, ValueError):
+        return "has a sketch that cannot be read"
 
 
 def _listed(names: Any) -> str:

@@ -8,15 +8,22 @@ trained by :func:`alone`, whose best round is common to all.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedcover.algorithm.requests import Conversation, Finish, Keep, Model, Recall, Round, Train
+from fedcover.algorithm.requests import (
+    Conversation,
+    Finish,
+    Found,
+    Keep,
+    Model,
+    Recall,
+    Round,
+    Train,
+)
 from fedcover.conformal.protocol import Message
+from fedcover.models.gnn import arrays_of, weights_of
 from fedcover.training.plan import Plan, diverged
-from fedcover.training.weights import arrays_of, weights_of
 
 
 @dataclass(frozen=True)
@@ -48,12 +55,6 @@ class Best:
         waited = len(self.history) - 1 - self.place
         return self.patience is not None and bool(self.history) and waited >= self.patience
 
-    def checked(self) -> Best:
-        """Refuse a training that never had a loss."""
-        if self.place < 0:
-            raise diverged()
-        return self
-
 
 @dataclass(frozen=True)
 class Trained:
@@ -73,94 +74,76 @@ class Trained:
 class _Progress:
     """A training after so many rounds: what a coordinator that was killed must know to go on."""
 
-    round: int
     best: Best
+    started: bool  # with a given model, whose loss is then the first
+    round: int = 0
     model: Model | None = None  # the last average, not judged yet
     kept: Model | None = None  # of the best round
     done: bool = False
 
     def to_message(self) -> Message:
-        """As arrays."""
-        return {
+        found: Found = {
             "round": np.array(self.round),
             "done": np.array(self.done),
             "history": np.array(self.best.history, dtype=np.float64),
             "best": np.array(self.best.place),
-            **_named("model.", self.model),
-            **_named("kept.", self.kept),
         }
+        for prefix, model in (("model.", self.model), ("kept.", self.kept)):
+            found |= {} if model is None else arrays_of(model.weights, prefix)
+        return found
 
-    @classmethod
-    def from_message(cls, arrays: Message, patience: int | None) -> _Progress:
-        """From what :meth:`to_message` made."""
-        best = Best(patience, tuple(arrays["history"].tolist()), int(arrays["best"]))
-        return cls(
-            int(arrays["round"]),
-            best,
-            weights_of(arrays, "model."),
-            weights_of(arrays, "kept."),
-            bool(arrays["done"]),
-        )
-
-    def judged(self, loss: float) -> _Progress:
-        """With the loss of the last average: it is kept if it is the best so far."""
-        best = self.best.judged(loss)
+    def judged(self, *losses: float) -> _Progress:
+        """With losses of the rounds after; the last average is kept if it is the best so far."""
+        best = self.best
+        for loss in losses:
+            best = best if best.ended else best.judged(loss)
         return replace(self, best=best, kept=self.model if best.improved else self.kept)
+
+    @property
+    def keep(self) -> int | None:
+        """After how many rounds the parties' own models were best."""
+        return None if self.best.place < 0 else self.best.place + (not self.started)
+
+    def ended(self) -> Trained:
+        """Refuses a training that never had a loss."""
+        if self.best.place < 0:
+            raise diverged()
+        rounds = len(self.best.history) - self.started
+        return Trained(self.best.history, self.best.place, rounds, self.kept)
+
+
+def _begun(part: str, plan: Plan, start: Model | None) -> Conversation[_Progress]:
+    """Where an earlier try was, or the beginning."""
+    before: Message | None = yield Recall(part)
+    if before is None:
+        model = start if plan.average else None
+        return _Progress(Best(plan.patience), start is not None, model=model)
+    return _Progress(
+        Best(plan.patience, tuple(before["history"].tolist()), int(before["best"])),
+        start is not None,
+        int(before["round"]),
+        weights_of(before, "model."),
+        weights_of(before, "kept."),
+        bool(before["done"]),
+    )
 
 
 def fedavg(
     part: str, plan: Plan, start: Model | None = None, *, keep: bool = True
 ) -> Conversation[Trained]:
     """Train one model over all parties; it and its best round. ``keep``: whether they get it."""
-    found: Message | None = yield Recall(part)
-    now = _Progress(0, Best(plan.patience), start)
-    if found is not None:
-        now = _Progress.from_message(found, plan.patience)
-    while not now.done and now.round < plan.rounds:
-        reply: Round = yield Train(part, plan, now.round, now.model)
-        if now.round > 0 or start is not None:
+    now = yield from _begun(part, plan, start)
+    while not now.done:
+        fit = now.round < plan.rounds
+        reply: Round = yield Train(part, plan, now.round, now.model, fit=fit)
+        if now.round > 0 or start is not None or not fit:
             now = now.judged(reply.losses[0])
-        now = replace(now, round=now.round + 1, model=reply.model, done=now.best.ended)
-        yield Keep(part, now)
-    if not now.done:
-        reply = yield Train(part, plan, now.round, now.model, fit=False)
-        now = replace(now.judged(reply.losses[0]), done=True)
-        yield Keep(part, now)
-    best = now.best.checked()
+        done = now.best.ended or not fit
+        now = replace(now, round=now.round + fit, model=reply.model, done=done)
+        yield Keep(part, now.to_message)
+    trained = now.ended()
     yield Finish(part, plan, now.kept if keep else None)
-    rounds = len(best.history) - (start is not None)
-    return Trained(best.history, best.place, rounds, now.kept)
-
-
-@dataclass(frozen=True)
-class _Alone:
-    """As :class:`_Progress`, where the parties keep the models."""
-
-    round: int
-    best: Best
-
-    def to_message(self) -> Message:
-        return {
-            "round": np.array(self.round),
-            "history": np.array(self.best.history, dtype=np.float64),
-            "best": np.array(self.best.place),
-        }
-
-    @classmethod
-    def from_message(cls, arrays: Message, patience: int | None) -> _Alone:
-        best = Best(patience, tuple(arrays["history"].tolist()), int(arrays["best"]))
-        return cls(int(arrays["round"]), best)
-
-    def after(self, losses: tuple[float, ...], rounds: int) -> _Alone:
-        best = self.best
-        for loss in losses:
-            best = best if best.ended else best.judged(loss)
-        return _Alone(self.round + rounds, best)
-
-    def keep(self, started: bool) -> int | None:
-        """After how many rounds the models were best; where they started with a given model, the
-        first loss is that of the start."""
-        return None if self.best.place < 0 else self.best.place + (not started)
+    return trained
 
 
 def alone(
@@ -170,23 +153,15 @@ def alone(
 
     ``stride`` rounds are asked for at once: more take fewer messages, and more of a party's memory.
     """
-    found: Message | None = yield Recall(part)
-    now = _Alone(0, Best(plan.patience))
-    if found is not None:
-        now = _Alone.from_message(found, plan.patience)
-    elif start is not None:
+    now = yield from _begun(part, plan, start)
+    if start is not None and not now.best.history:
         reply: Round = yield Train(part, plan, 0, start, fit=False)
-        now = now.after(reply.losses, 0)
+        now = now.judged(*reply.losses)
     while now.round < plan.rounds and not now.best.ended:
         rounds = min(stride, plan.rounds - now.round)
-        keep = now.keep(start is not None)
-        reply = yield Train(part, plan, now.round, start, keep=keep, rounds=rounds)
-        now = now.after(reply.losses, rounds)
-        yield Keep(part, now)
-    best = now.best.checked()
-    yield Finish(part, plan, keep=now.keep(start is not None))
-    return Trained(best.history, best.place, len(best.history) - (start is not None))
-
-
-def _named(prefix: str, model: Model | None) -> dict[str, NDArray[Any]]:
-    return {} if model is None else arrays_of(model.weights, prefix)
+        reply = yield Train(part, plan, now.round, start, keep=now.keep, rounds=rounds)
+        now = replace(now.judged(*reply.losses), round=now.round + rounds)
+        yield Keep(part, now.to_message)
+    trained = now.ended()
+    yield Finish(part, plan, keep=now.keep)
+    return trained

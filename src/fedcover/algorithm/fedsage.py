@@ -7,18 +7,18 @@ Every party gets the sum for its own generator with the next question.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcover.algorithm import checks
-from fedcover.algorithm.calibrate import Census
 from fedcover.algorithm.requests import (
-    Arrays,
     Ask,
+    Census,
     Check,
     Conversation,
+    Found,
     Keep,
     Recall,
     Replies,
@@ -26,16 +26,22 @@ from fedcover.algorithm.requests import (
 )
 from fedcover.config import NeighGenSettings
 from fedcover.conformal.protocol import Message
-from fedcover.party.neighgen.model import generator_shapes
-from fedcover.plans import MEND
+from fedcover.plans import MEND, generator_shapes
 
 
 def mend(settings: NeighGenSettings, features: int, census: Census) -> Conversation[None]:
     """Every party mends its graph with neighbours that it generates."""
     shapes = generator_shapes(settings, features)
     check, most = _generators(settings, features)
-    others = len(census.parties) - 1
+    others, limit = len(census.parties) - 1, 2**62 // len(census.parties)
     exchanges = settings.rounds if settings.cross_weight > 0 and others else 0
+
+    def addable(_party: int, reply: Message) -> str:
+        for name, array in reply.items():
+            if checks.beyond(array, limit):  # the sum over all parties must have room in 64 bits
+                return f"has a value in {name!r} that is too large to be added up"
+        return ""
+
     begun: Message | None = yield Recall(MEND)
     found = {"round": np.array(0), "senders": np.empty(0, np.int64)} if begun is None else begun
     for round_ in range(int(found["round"]), exchanges):
@@ -47,14 +53,14 @@ def mend(settings: NeighGenSettings, features: int, census: Census) -> Conversat
             agreed = checks.Arrays(
                 {name: (np.int64, (len(senders), *shape)) for name, shape in shapes.items()}
             )
-            small = checks.both(agreed, _addable(len(census.parties)))
+            small = checks.both(agreed, addable)
             found |= yield Sum(MEND, "gradients", sent, round_, check=small, most=agreed.nbytes)
-        yield Keep(MEND, Arrays(found))
+        yield Keep(MEND, partial(dict, found))
     own, nothing = _by_sender(found, shapes), checks.Arrays({})
     yield Ask(MEND, "mend", {"others": np.array(others)}, exchanges, own, check=nothing, most=0)
 
 
-def _gathered(replies: Replies, shapes: Any) -> dict[str, NDArray[Any]]:
+def _gathered(replies: Replies, shapes: Any) -> Found:
     """What the parties sent as one message; ``owner`` says whose each latent mean is."""
     parties = sorted(replies)
     means = [replies[party]["means"] for party in parties]
@@ -88,16 +94,3 @@ def _generators(settings: NeighGenSettings, features: int) -> tuple[Check, int]:
         return expected(means)(party, reply)
 
     return check, expected(settings.groups).nbytes
-
-
-def _addable(parties: int) -> Check:
-    """Integers whose sum over all parties has room in 64 bits."""
-    limit = 2**62 // parties
-
-    def check(_party: int, reply: Message) -> str:
-        for name, array in reply.items():
-            if ((array > limit) | (array < -limit)).any():
-                return f"has a value in {name!r} that is too large to be added up"
-        return ""
-
-    return check

@@ -11,32 +11,38 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcover.algorithm import checks
-from fedcover.algorithm.calibrate import Census
 from fedcover.algorithm.fedavg import Trained, fedavg
-from fedcover.algorithm.requests import Ask, Conversation, Parallel, Replies, Tell, once
+from fedcover.algorithm.requests import (
+    Ask,
+    Census,
+    Conversation,
+    Found,
+    Parallel,
+    Replies,
+    Tell,
+    once,
+)
 from fedcover.config import Config, Recipe
 from fedcover.conformal.protocol import Message
-from fedcover.party.generated import PROTOTYPES
-from fedcover.party.links import count_links
-from fedcover.plans import LINKER, cell_part, link_plan, plan_of
+from fedcover.plans import LINKER, PROTOTYPES, cell_part, count_links, link_plan, plan_of
 
 Cell = tuple[int, float]
 
 
-def linker(config: Config, features: int) -> Conversation[dict[str, NDArray[Any]]]:
+def linker(config: Config, features: int) -> Conversation[Found]:
     """The parties' prototypes, told to all of them, and the VGAE that links them."""
-    check, most = checks.prototypes(config.gen.prototypes, features)
+    numbers = config.gen.prototypes
+    rows = checks.Arrays({str(m): (np.float32, (m, features)) for m in numbers}, fewer=True)
 
-    def ask() -> Conversation[dict[str, NDArray[Any]]]:
-        replies: Replies = yield Ask(PROTOTYPES, "prototypes", check=check, most=most)
+    def ask() -> Conversation[Found]:
+        replies: Replies = yield Ask(PROTOTYPES, "prototypes", check=rows, most=rows.nbytes)
         parties, gathered = sorted(replies), {}
-        for m in config.gen.prototypes:
-            rows = [replies[party][str(m)] for party in parties]
-            gathered[f"rows.{m}"] = np.concatenate(rows)
-            gathered[f"owner.{m}"] = np.repeat(np.array(parties), [len(row) for row in rows])
+        for m in numbers:
+            sent = [replies[party][str(m)] for party in parties]
+            gathered[f"rows.{m}"] = np.concatenate(sent)
+            gathered[f"owner.{m}"] = np.repeat(np.array(parties), [len(own) for own in sent])
         return gathered
 
     sent = yield from once(PROTOTYPES, ask())
@@ -50,24 +56,25 @@ def choose_cell(
 ) -> Conversation[dict[str, Any]]:
     """Choose M and p for the model that is trained after; without validation nodes the first."""
     cells = _distinct(config, census, sent)
-    chosen, losses = cells[0], dict.fromkeys(cells, np.nan)
+    chosen, found = cells[0], {}
     if len(cells) > 1:
         parts = {cell: cell_part(recipe, *cell) for cell in cells}
+        plans = {part: plan_of(config, classes, part) for part in parts.values()}
         trained: dict[str, Trained] = yield Parallel(
-            {
-                part: fedavg(part, plan_of(config, classes, part), keep=False)
-                for part in parts.values()
-            }
+            {part: fedavg(part, plan, keep=False) for part, plan in plans.items()}
         )
-        losses = {cell: _loss(trained[part]) for cell, part in parts.items()}
-        chosen = min(cells, key=lambda cell: losses[cell])
-    yield Tell(f"{recipe.shared}/cell", {"cell": np.array(chosen)})
-    found: dict[str, Any] = {"prototypes": chosen[0], "share": chosen[1]}
-    if len(cells) > 1:
+        best = {cell: trained[part].losses[trained[part].best] for cell, part in parts.items()}
+        chosen = min(cells, key=lambda cell: np.inf if np.isnan(best[cell]) else best[cell])
         found["grid"] = [
-            {"prototypes": m, "share": p, "valid_loss": _rounded(losses[m, p])} for m, p in cells
+            {
+                "prototypes": m,
+                "share": p,
+                "valid_loss": round(float(loss), 5) if np.isfinite(loss) else None,
+            }
+            for (m, p), loss in best.items()
         ]
-    return found
+    yield Tell(f"{recipe.shared}/cell", {"cell": np.array(chosen)})
+    return {"prototypes": chosen[0], "share": chosen[1], **found}
 
 
 def _distinct(config: Config, census: Census, sent: Message) -> list[Cell]:
@@ -76,27 +83,13 @@ def _distinct(config: Config, census: Census, sent: Message) -> list[Cell]:
     Shares that round to the same number of links do, and so do two M of which merging left the same
     prototypes: those of a smaller M are unions of the larger one's, so as many are the same ones.
     """
-    gen, seen, kept = config.gen, set(), []
-    nodes = census.of("nodes")
+    gen, nodes = config.gen, census.of("nodes")
+    kept: dict[tuple[tuple[int, int], ...], Cell] = {}
     for m, share in product(gen.prototypes, gen.shares):
-        others = {party: int((sent[f"owner.{m}"] != party).sum()) for party in nodes}
-        key = tuple(
-            (others[party], count_links(gen.linking, nodes[party], others[party], share))
-            for party in sorted(nodes)
-        )
-        if key not in seen:
-            seen.add(key)
-            kept.append((m, share))
-    return kept
-
-
-def _loss(trained: Trained) -> float:
-    loss = trained.losses[trained.best]
-    return np.inf if np.isnan(loss) else loss
-
-
-def _rounded(loss: float) -> float | None:
-    return round(float(loss), 5) if np.isfinite(loss) else None
+        others = {party: int((sent[f"owner.{m}"] != party).sum()) for party in sorted(nodes)}
+        links = (count_links(gen.linking, nodes[k], n, share) for k, n in others.items())
+        kept.setdefault(tuple(zip(others.values(), links, strict=True)), (m, share))
+    return list(kept.values())
 
 
 def silence(census: Census, at_least: int) -> str:

@@ -22,14 +22,28 @@ Replies = dict[int, Message]
 Check = Callable[[int, Message], str]
 """Called with a party's number and its reply; says what is wrong with it, or nothing."""
 
+Found = dict[str, NDArray[Any]]
+"""What a conversation came to, as arrays that a checkpoint can hold."""
+
 Result = TypeVar("Result")
 Conversation = Generator["Request", Any, Result]
 """The coordinator's side of a job, or of a part of it."""
 
 
-def accepted(_party: int, _reply: Message) -> str:
-    """The check that finds nothing."""
-    return ""
+@dataclass(frozen=True)
+class Census:
+    """How many nodes every party has, by its number: of each role, and in all."""
+
+    counts: Mapping[int, Mapping[str, int]]
+
+    @property
+    def parties(self) -> frozenset[int]:
+        """The numbers of all parties."""
+        return frozenset(self.counts)
+
+    def of(self, kind: str) -> dict[int, int]:
+        """One count by party."""
+        return {party: counts[kind] for party, counts in self.counts.items()}
 
 
 class Model(Protocol):
@@ -56,7 +70,7 @@ class Ask:
     round: int = 0
     own: Mapping[int, Message] = field(default_factory=dict)
     to: frozenset[int] | None = None
-    check: Check = accepted
+    check: Check = lambda _party, _reply: ""
     most: int = 1 << 22
 
 
@@ -113,31 +127,22 @@ class Tell:
     """What the coordinator has found out, and every party must know from its next order on."""
 
     part: str
-    arrays: Message = field(default_factory=dict)
-    own: Mapping[int, Message] = field(default_factory=dict)
+    arrays: Message
 
 
 @dataclass(frozen=True)
 class Recall:
-    """What :class:`Keep` last kept under this name, as arrays; None if there is nothing."""
+    """What :class:`Keep` last kept under this name; None if there is nothing."""
 
     part: str
-
-
-class State(Protocol):
-    """What a conversation needs to go on after a crash."""
-
-    def to_message(self) -> Message:
-        """As arrays."""
-        ...
 
 
 @dataclass(frozen=True)
 class Keep:
-    """Remember this, in case the coordinator must begin again."""
+    """Remember this, in case the coordinator must begin again; only who remembers asks for it."""
 
     part: str
-    state: State
+    state: Callable[[], Message]
 
 
 @dataclass(frozen=True)
@@ -150,26 +155,18 @@ class Parallel:
     talks: Mapping[str, Conversation[Any]]
 
 
-Request = Ask | Sum | Train | Finish | Tell | Recall | Keep | Parallel
+Question = Ask | Train
+"""What parties reply to."""
+Notice = Tell | Finish | Recall | Keep
+"""What needs no reply of a party."""
+Request = Question | Notice | Parallel
 
 
-@dataclass(frozen=True)
-class Arrays:
-    """Arrays as a :class:`State`."""
-
-    arrays: Mapping[str, NDArray[Any]]
-
-    def to_message(self) -> Message:
-        """Themselves."""
-        return self.arrays
-
-
-def once(
-    part: str, talk: Conversation[dict[str, NDArray[Any]]]
-) -> Conversation[dict[str, NDArray[Any]]]:
+def once(part: str, talk: Conversation[Found]) -> Conversation[Found]:
     """What a conversation came to, or came to before a crash."""
-    found: dict[str, NDArray[Any]] | None = yield Recall(part)
-    if found is None:
-        found = yield from talk
-        yield Keep(part, Arrays(found))
+    before: Found | None = yield Recall(part)
+    if before is not None:
+        return before
+    found = yield from talk
+    yield Keep(part, lambda: found)
     return found

@@ -6,29 +6,34 @@ What several recipes have in common (``fed+prior`` and ``fed+prior+mix``, say) i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcover import fixed_point
 from fedcover.algorithm import checks
-from fedcover.algorithm.calibrate import Calibrated, Census, calibrate, temperature
+from fedcover.algorithm.calibrate import Calibrated, calibrate, talk, temperature
 from fedcover.algorithm.fedavg import Trained, alone, fedavg
 from fedcover.algorithm.fedsage import mend
 from fedcover.algorithm.gen import choose_cell, linker, silence
-from fedcover.algorithm.requests import Ask, Conversation, Replies, Sum, Tell, once
-from fedcover.algorithm.talk import added_up
+from fedcover.algorithm.requests import (
+    Ask,
+    Census,
+    Conversation,
+    Found,
+    Replies,
+    Sum,
+    Tell,
+    once,
+)
 from fedcover.config import Config, Recipe, recipe_of
-from fedcover.conformal.protocol import Message
+from fedcover.conformal.protocol import Message, text, words
 from fedcover.graphs.labels import encode
 from fedcover.graphs.scaling import scaling_of
 from fedcover.models import mixture
 from fedcover.models.private_vae import noise_note
-from fedcover.party.calibration import words
-from fedcover.party.party import GROUPS, SCALING
-from fedcover.plans import MEND, plan_of
+from fedcover.plans import GROUPS, LINKER, MEND, PROTOTYPES, SCALING, plan_of
 
 
 @dataclass
@@ -44,50 +49,39 @@ class Outcome:
     parts: list[str] = field(default_factory=list)  # what it is made of, for the ledger
 
 
+@dataclass
 class Session:
     """Leads one repetition; its methods are conversations.
 
-    Args:
-        config: the settings.
-        classes: number of labels.
-        features: number of features.
-        census: how many nodes each party has.
-        parties: the parties' names, by number.
-        impute: whether some party may have missing values.
-        stride: rounds of a party's own training that one message asks for.
+    ``parties`` are the parties' names, by number. ``impute``: some party may have missing values.
+    ``stride``: rounds of a party's own training that one message asks for.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        classes: int,
-        features: int,
-        census: Census,
-        parties: Sequence[str],
-        *,
-        impute: bool = False,
-        stride: int = 1,
-    ) -> None:
-        self.config, self.classes, self.census = config, classes, census
-        self._features, self._impute, self._stride = features, impute, stride
-        self._parties = tuple(parties)
-        self.groups: tuple[str, ...] = ()
-        self._trained: dict[str, Trained] = {}
-        self._prototypes: Message | None = None
-        self._cells: dict[str, dict[str, Any]] = {}
-        self._mended = False
+    config: Config
+    classes: int
+    features: int
+    census: Census
+    parties: Sequence[str]
+    _: KW_ONLY
+    impute: bool = False
+    stride: int = 1
+    groups: tuple[str, ...] = field(default=(), init=False)
+    _trained: dict[str, Trained] = field(default_factory=dict, init=False)
+    _prototypes: Message | None = field(default=None, init=False)
+    _cells: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+    _mended: bool = field(default=False, init=False)
 
     def prepare(self) -> Conversation[None]:
         """What all methods need: features on one scale, and what groups are called."""
-        if self.config.standardise or self._impute:
+        if self.config.standardise or self.impute:
             yield from self._scale()
-        calibrate = self.config.calibrate
-        if calibrate == "group":
-            yield from self._name_groups()
-        elif calibrate == "client":
-            self.groups = self._parties
-        elif calibrate == "class":
-            self.groups = tuple(map(str, range(self.classes)))
+        match self.config.calibrate:
+            case "group":
+                yield from self._name_groups()
+            case "client":
+                self.groups = tuple(self.parties)
+            case "class":
+                self.groups = tuple(map(str, range(self.classes)))
 
     def take_prototypes(self, other: Session) -> bool:
         """Hand the parties' prototypes to another session, if there are any."""
@@ -113,20 +107,17 @@ class Session:
         if recipe.method.graph == "mended":
             outcome.parts.append(MEND)
             if not self._mended:
-                yield from mend(self.config.neighgen, self._features, self.census)
+                yield from mend(self.config.neighgen, self.features, self.census)
                 self._mended = True
         for kind, part in recipe.models.items():
             if part not in self._trained:
                 self._trained[part] = yield from self._model(kind, part, recipe)
             outcome.models[kind] = self._trained[part]
-        outcome.chosen = {
-            "best_round": outcome.models["shared"].best + 1,
-            **self._cells.get(str(recipe.shared), {}),
-        }
-        if "tuned" in outcome.models:
-            outcome.chosen["tuned_rounds"] = outcome.models["tuned"].best
-        if "local" in outcome.models:
-            outcome.chosen["local_round"] = outcome.models["local"].best + 1
+        best = {kind: trained.best for kind, trained in outcome.models.items()}
+        cell = self._cells.get(str(recipe.shared), {})
+        outcome.chosen = {"best_round": best["shared"] + 1, **cell}
+        outcome.chosen |= {"tuned_rounds": best["tuned"]} if "tuned" in best else {}
+        outcome.chosen |= {"local_round": best["local"] + 1} if "local" in best else {}
         if recipe.personal == "mix":
             yield from self._mix(name, outcome)
         return outcome
@@ -136,21 +127,21 @@ class Session:
         if plan.average:
             return (yield from fedavg(part, plan))
         start = self._trained[recipe.models["shared"]].model if kind == "tuned" else None
-        return (yield from alone(part, plan, start, stride=self._stride))
+        return (yield from alone(part, plan, start, stride=self.stride))
 
     def _generate(self, recipe: Recipe, outcome: Outcome) -> Conversation[None]:
         config = self.config
         if self._prototypes is None:
-            self._prototypes = yield from linker(config, self._features)
+            self._prototypes = yield from linker(config, self.features)
         name = str(recipe.shared)
         if name not in self._cells:
             self._cells[name] = yield from choose_cell(
                 recipe, config, self.classes, self.census, self._prototypes
             )
-        outcome.parts += ["gen/prototypes", "gen/links", f"{name}/cell"]
+        outcome.parts += [PROTOTYPES, LINKER, f"{name}/cell"]
         privacy, trained = config.privacy, self.census.of("train")
         if privacy is not None and privacy.active:
-            said = noise_note(list(trained.values()), self._features, config.gen.vae, privacy)
+            said = noise_note(list(trained.values()), self.features, config.gen.vae, privacy)
             outcome.notes += [f"gen: {said}"] if said else []
         if privacy is None or not privacy.covered:
             said = silence(self.census, config.gen.vae.min_cluster)
@@ -163,41 +154,31 @@ class Session:
             outcome.temperatures[kind] = yield from temperature(part, self.config, self.classes)
         models = len(outcome.models)
         grid = mixture.simplex(models)
-        mean = yield from added_up(
-            f"{name}/mixture",
-            "mixture",
-            mixture.mixture_server(),
-            np.asarray,
-            (mixture.mixture_client(grid), np.empty((0, models))),
-        )
+        server, client = mixture.mixture_server(), mixture.mixture_client(grid)
+        nothing = np.empty((0, models))
+        mean = yield from talk(f"{name}/mixture", "mixture", server, client, nothing)
         yield Tell(f"{name}/mixture", {"mean": mean})
 
     def _scale(self) -> Conversation[None]:
         """Mean and spread of every number over all training nodes, from sums alone."""
 
-        def ask() -> Conversation[dict[str, NDArray[Any]]]:
-            marks = checks.Arrays(
-                dict.fromkeys(("numeric", "missing"), (np.int64, (self._features,)))
-            )
-            found: Message = yield Sum("data/columns", "columns", check=marks, most=marks.nbytes)
+        def ask() -> Conversation[Found]:
+            mark = (np.int64, (self.features,))
+            check = checks.Arrays({"numeric": mark, "missing": mark})
+            found: Message = yield Sum("data/columns", "columns", check=check, most=check.nbytes)
             scaled = (found["numeric"] > 0) & bool(self.config.standardise)
             columns = np.flatnonzero(scaled | (found["missing"] > 0))
             if not len(columns):
                 return {"columns": columns}
             sums = fixed_point.encode_wide(np.zeros((2, len(columns))))
             shapes = {"count": (np.int64, (len(columns),)), "sums": (np.int64, sums.shape)}
-            check = checks.Arrays(shapes)
+            check, query = checks.Arrays(shapes), {"columns": columns}
             total: Message = yield Sum(
-                "data/statistics",
-                "statistics",
-                {"columns": columns},
-                check=check,
-                most=check.nbytes,
+                "data/statistics", "statistics", query, check=check, most=check.nbytes
             )
             moments = fixed_point.decode_wide(total["sums"])
             scaling = scaling_of(np.stack([total["count"], *moments]), columns, scaled)
-            parts = {"mean": scaling.mean, "scale": scaling.scale, "fill": scaling.fill}
-            return {"columns": columns, **parts}
+            return {**query, "mean": scaling.mean, "scale": scaling.scale, "fill": scaling.fill}
 
         found = yield from once(SCALING, ask())
         if len(found["columns"]):
@@ -206,12 +187,12 @@ class Session:
     def _name_groups(self) -> Conversation[None]:
         """All parties' groups under one numbering."""
 
-        def ask() -> Conversation[dict[str, NDArray[Any]]]:
+        def ask() -> Conversation[Found]:
             replies: Replies = yield Ask(GROUPS, "groups")
-            names = {name for reply in replies.values() for name in words(reply["names"])}
+            names = {n for reply in replies.values() for n in words(reply["names"]).split("\n")}
             _, ordered = encode(sorted(names - {""}))
-            return {"names": np.frombuffer("\n".join(ordered).encode(), dtype=np.uint8)}
+            return {"names": text("\n".join(ordered))}
 
         found = yield from once(GROUPS, ask())
-        self.groups = tuple(words(found["names"]))
+        self.groups = tuple(words(found["names"]).split("\n"))
         yield Tell(GROUPS, found)

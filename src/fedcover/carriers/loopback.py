@@ -2,94 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedcover.algorithm.calibrate import Census
 from fedcover.algorithm.requests import (
     Ask,
+    Census,
     Conversation,
     Finish,
-    Keep,
-    Parallel,
-    Recall,
+    Notice,
+    Question,
     Result,
     Tell,
-    Train,
 )
-from fedcover.carriers.messages import query_of, result_of, told_by, verb_of
+from fedcover.carriers.messages import FINISH, lead, query_of, result_of, told_by, verb_of
+from fedcover.conformal.protocol import Message
 from fedcover.ledger import Ledger
-from fedcover.models import Weights, initial_weights
 from fedcover.party import local_training
 from fedcover.party.party import Party
-from fedcover.training.plan import Plan, initialiser
 
 
 class Loopback:
-    """All parties of one repetition."""
+    """All parties of one repetition, and its account."""
 
-    def __init__(
-        self, parties: Sequence[Party], ledger: Ledger | None = None, average: str = "mean"
-    ) -> None:
-        self._parties = {party.number: party for party in parties}
-        self.ledger = Ledger() if ledger is None else ledger
-        self.census = Census({k: party.data.counts for k, party in self._parties.items()})
-        self._average = average
+    def __init__(self, parties: Sequence[Party]) -> None:
+        self.parties = parties
+        self.ledger = Ledger()
+        self.census = Census({party.number: party.data.counts for party in parties})
+        self.seconds: dict[str, float] = {}  # of training, by part, where a carrier measures it
 
     def carry(self, conversation: Conversation[Result]) -> Result:
         """Lead the conversation to its end."""
-        sent: Any = None
-        try:
-            while True:
-                sent = self._answer(conversation.send(sent))
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
+        return lead(
+            {0: conversation},
+            lambda _seed, request: self.at_once(request),
+            lambda asked: [self.ask(request) for _, request in asked],
+        )[0]
 
-    def _answer(self, request: Any) -> Any:
+    def at_once(self, request: Notice) -> None:
+        """What gets no answer; nothing is remembered, so that there is nothing to recall."""
         match request:
-            case Parallel():
-                return {name: self.carry(talk) for name, talk in request.talks.items()}
-            case Recall() | Keep():
-                return None
             case Tell():
-                for number, party in self._parties.items():
-                    arrays = {**request.arrays, **request.own.get(number, {})}
-                    self.ledger.record(request.part, "", number, 0, "down", arrays)
-                    party.tell(request.part, arrays)
-                return None
+                self._told(request.part, "", request.arrays, Party.tell)
             case Finish():
-                told = told_by(request)
-                for number, party in self._parties.items():
-                    self.ledger.record(request.part, "finish", number, 0, "down", told)
-                    local_training.finish(party, request.part, told)
-                return None
-            case Ask() | Train():
-                return self._ask(request)
-        raise TypeError(f"{request!r} is no request")
+                self._told(request.part, FINISH, told_by(request), local_training.finish)
 
-    def _ask(self, request: Ask | Train) -> Any:
-        verb, replies = verb_of(request), {}
-        asked = getattr(request, "to", None)
-        for number, party in self._parties.items():
-            if asked is not None and number not in asked:
-                continue
-            query = query_of(request, number, self.census)
-            reply = party.answer(request.part, verb, request.round, query)
-            self.ledger.record(request.part, verb, number, request.round, "down", query)
-            self.ledger.record(request.part, verb, number, request.round, "up", reply)
-            replies[number] = reply
-        return result_of(request, replies, self.census, self._average, self._initial(request))
+    def _told(
+        self, part: str, verb: str, arrays: Message, learn: Callable[[Party, str, Message], None]
+    ) -> None:
+        for party in self.parties:
+            self.ledger.record(part, verb, party.number, 0, "down", arrays)
+            learn(party, part, arrays)
 
-    def _initial(self, request: Ask | Train) -> Weights | None:
-        if not isinstance(request, Train) or request.model is not None:
-            return None
-        party = next(iter(self._parties.values()))
-        features = party.graph_of(request.part).x.shape[1]
-        return drawn_weights(request.plan, features, party.data.seed)
+    def ask(self, request: Question) -> Any:
+        """What the parties' answers to a question come to."""
+        queries, place = self.queries(request), (request.part, verb_of(request), request.round)
+        replies = {
+            party.number: party.answer(*place, queries[party.number])
+            for party in self.parties
+            if party.number in queries
+        }
+        self.record(request, queries, replies)
+        return result_of(request, replies, self.census, seed=self.parties[0].data.seed)
 
+    def queries(self, request: Question) -> dict[int, Message]:
+        """What each party that is asked is sent."""
+        numbers = [party.number for party in self.parties]
+        if isinstance(request, Ask) and request.to is not None:
+            numbers = [number for number in numbers if number in request.to]
+        return {number: query_of(request, number, self.census) for number in numbers}
 
-def drawn_weights(plan: Plan, features: int, seed: int) -> Weights:
-    """The weights that a training begins with: they follow from the seed, and are not sent."""
-    size = (features, plan.hidden, plan.classes)
-    return initial_weights(plan.model, *size, initialiser(seed)).to(plan.dtype)
+    def record(
+        self,
+        request: Question,
+        queries: Mapping[int, Message],
+        replies: Mapping[int, Message],
+    ) -> None:
+        """Write down what was sent both ways."""
+        for number, reply in replies.items():
+            place = (request.part, verb_of(request), number, request.round)
+            self.ledger.record(*place, "down", queries[number])
+            self.ledger.record(*place, "up", reply)

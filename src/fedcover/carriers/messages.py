@@ -1,50 +1,139 @@
-"""Requests as the messages that parties get, and what their replies come to.
+r"""Requests as the messages that parties get, and what their replies come to.
 
 Carriers that really send messages share this; the stacked one does the same sums in one program.
+
+Weights are averaged by ``mean``, FedAvg's, a sum over parties, or by one that a few parties cannot
+move: ``trimmed`` drops, for every single weight, the largest and the smallest 30 % of the parties'
+values, and ``median`` takes the middle one (Yin et al., ICML 2018). Both count all parties alike,
+since a hostile one would claim many nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedcover import fixed_point
-from fedcover.algorithm.calibrate import Census
-from fedcover.algorithm.requests import Ask, Finish, Replies, Round, Sum, Train
-from fedcover.carriers.averages import AVERAGES
+from fedcover.algorithm.requests import (
+    Ask,
+    Census,
+    Conversation,
+    Finish,
+    Found,
+    Notice,
+    Parallel,
+    Question,
+    Replies,
+    Result,
+    Round,
+    Sum,
+    Train,
+)
 from fedcover.conformal.protocol import Message
-from fedcover.models import Weights
-from fedcover.training.plan import Plan
+from fedcover.models import Weights, initial_weights
+from fedcover.models.gnn import WEIGHTS, arrays_of, operators
+from fedcover.training.plan import Plan, initialiser
 from fedcover.training.program import fraction_bits, mean_loss
-from fedcover.training.weights import WEIGHTS, arrays_of
 
-TRAIN, ALONE, START = "train", "train alone", "start alone"
+TRAIN, ALONE, START, FINISH = "train", "train alone", "start alone", "finish"
+TRIMMED = 0.3  # share of the parties dropped at each end, at least one of three or more
+
+Values = NDArray[np.floating]
+Asked = tuple[int, Question]
+"""A repetition's seed, and what it asks."""
+Steps = Generator[list[Asked], list[Any], Result]
+"""A conversation that asks all its open questions at once, and is sent what came of each."""
+AtOnce = Callable[[int, Notice], Any]
+"""Answers what needs no message."""
 
 
-def verb_of(request: Ask | Train) -> str:
+def lead(
+    talks: Mapping[int, Conversation[Result]],
+    at_once: AtOnce,
+    ask: Callable[[list[Asked]], list[Any]],
+) -> dict[int, Result]:
+    """Lead all repetitions' conversations, by their seeds, to the end; what they came to."""
+    steps = together({seed: in_step(seed, talk, at_once) for seed, talk in talks.items()})
+    answers: Any = None
+    try:
+        while True:
+            answers = ask(steps.send(answers))
+    except StopIteration as stop:
+        results: dict[int, Result] = stop.value
+        return results
+
+
+def in_step(seed: int, talk: Conversation[Result], at_once: AtOnce) -> Steps[Result]:
+    """One repetition's conversation; its parallel talks go on together."""
+    sent: Any = None
+    while True:
+        try:
+            request = talk.send(sent)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+        if isinstance(request, Parallel):
+            talks = {name: in_step(seed, one, at_once) for name, one in request.talks.items()}
+            sent = yield from together(talks)
+        elif isinstance(request, Question):
+            (sent,) = yield [(seed, request)]
+        else:
+            sent = at_once(seed, request)
+
+
+def together(talks: Mapping[Any, Steps[Result]]) -> Steps[dict[Any, Result]]:
+    """Several conversations, until the last has ended; what each came to."""
+    results: dict[Any, Result] = {}
+    answers: dict[Any, Any] = dict.fromkeys(talks)
+    while answers:
+        asking: dict[Any, list[Asked]] = {}
+        for name, sent in answers.items():
+            try:
+                asking[name] = talks[name].send(sent)
+            except StopIteration as stop:
+                results[name] = stop.value
+        if not asking:
+            break
+        replies = iter((yield [question for open_ in asking.values() for question in open_]))
+        answers = {name: [next(replies) for _ in open_] for name, open_ in asking.items()}
+    return {name: results[name] for name in talks}
+
+
+def verb_of(request: Question) -> str:
     """What a party is asked to do."""
     if isinstance(request, Train):
         return TRAIN if request.plan.average else ALONE if request.fit else START
     return request.verb
 
 
-def query_of(request: Ask | Train, party: int, census: Census) -> Message:
+def query_of(request: Question, party: int, census: Census) -> Message:
     """What a party is sent."""
     if isinstance(request, Ask):
         return {**request.query, **request.own.get(party, {})}
-    sent: dict[str, NDArray[Any]] = {
+    sent: Found = {
         "fit": np.array(request.fit),
         "total": np.array(total_of(request.plan, census)),
     }
     if not request.plan.average:
-        keep = -1 if request.keep is None else request.keep
-        sent |= {"keep": np.array(keep), "rounds": np.array(request.rounds)}
-    if request.model is not None and request.plan.average:  # a party knows its own model's start
+        sent |= {"keep": _kept(request.keep), "rounds": np.array(request.rounds)}
+    elif request.model is not None:  # a party knows its own model's start
         sent |= arrays_of(request.model.weights)
     return sent
+
+
+def told_by(request: Finish) -> Message:
+    """What parties are told when a training is over."""
+    if request.model is not None:
+        return arrays_of(request.model.weights)
+    return {} if request.plan.average else {"keep": _kept(request.keep)}
+
+
+def _kept(keep: int | None) -> NDArray[np.int64]:
+    return np.array(-1 if keep is None else keep)
 
 
 def total_of(plan: Plan, census: Census) -> int:
@@ -52,41 +141,25 @@ def total_of(plan: Plan, census: Census) -> int:
     return len(census.parties) if plan.task == "links" else sum(census.of("train").values())
 
 
-def told_by(request: Finish) -> Message:
-    """What parties are told when a training is over."""
-    if request.model is not None:
-        return arrays_of(request.model.weights)
-    if request.plan.average:
-        return {}
-    return {"keep": np.array(-1 if request.keep is None else request.keep)}
-
-
 def result_of(
-    request: Ask | Train,
-    replies: Replies,
-    census: Census,
-    average: str = "mean",
-    initial: Weights | None = None,
+    request: Question, replies: Replies, census: Census, average: str = "mean", seed: int = 0
 ) -> Replies | Message | Round:
-    """What is sent back to the conversation. ``initial`` are the weights that a round without any
-    began with."""
-    if isinstance(request, Train):
-        return _round(request, replies, census, average, initial)
+    """What is sent back to the conversation. The weights that a training begins with, if none are
+    given, follow from the seed."""
     if isinstance(request, Sum):
         return fixed_point.add(replies.values())
-    return replies
-
-
-def _round(
-    request: Train, replies: Replies, census: Census, average: str, initial: Weights | None
-) -> Round:
-    losses = _losses(replies, average)
-    if not (request.fit and request.plan.average):
+    if isinstance(request, Ask):
+        return replies
+    losses, plan = _losses(replies, average), request.plan
+    if not (request.fit and plan.average):
         return Round(losses)
-    before = request.model.weights if request.model is not None else initial
-    assert before is not None
-    change = _change(request.plan, replies, census, average)
-    tensors = zip(before.tensors(), (change[name] for name in WEIGHTS), strict=True)
+    change = _change(plan, replies, census, average)
+    if request.model is not None:
+        before = request.model.weights
+    else:
+        size = (len(change[0]) // operators(plan.model), plan.hidden, plan.classes)
+        before = initial_weights(plan.model, *size, initialiser(seed)).to(plan.dtype)
+    tensors = zip(before, change, strict=True)
     return Round(losses, Weights(*(old + add for old, add in tensors)))
 
 
@@ -96,9 +169,8 @@ def _losses(replies: Replies, average: str) -> tuple[float, ...]:
     Where averages must be robust, it is the median of the parties' own means: one party's losses
     cannot decide which round is kept.
     """
-    entries = len(next(iter(replies.values()))["loss"])
     found = []
-    for entry in range(entries):
+    for entry in range(len(next(iter(replies.values()))["loss"])):
         own = [(int(r["loss"][entry]), int(r["count"][entry])) for r in replies.values()]
         if average == "mean":
             found.append(mean_loss(*map(sum, zip(*own, strict=True))))
@@ -108,22 +180,35 @@ def _losses(replies: Replies, average: str) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _change(plan: Plan, replies: Replies, census: Census, average: str) -> Mapping[str, Any]:
+def _change(plan: Plan, replies: Replies, census: Census, average: str) -> list[torch.Tensor]:
     """What is added to the weights: the parties' changes, weighed by their training nodes."""
-    import torch
-
     total, trained = total_of(plan, census), census.of("train")
-    share = {p: (1 if plan.task == "links" else trained[p]) / total for p in replies}
+    share = {p: (1 if plan.task == "links" else trained[p]) / total for p in sorted(replies)}
     scale = 2.0 ** -fraction_bits(plan.dtype)
-    change = {}
+    change = []
     for name in WEIGHTS:
         if average == "mean":
-            summed = sum(replies[party][name] for party in sorted(replies))
-            mean: NDArray[np.floating] = np.asarray(summed) * scale
+            summed = sum(replies[party][name] for party in share)
+            mean: Values = np.asarray(summed) * scale
             if len(replies) < len(census.parties):
                 mean /= sum(share.values())
         else:
-            own = [replies[p][name] * (scale / share[p]) for p in sorted(replies) if share[p]]
+            own = [replies[p][name] * (scale / part) for p, part in share.items() if part]
             mean = AVERAGES[average](own)
-        change[name] = torch.from_numpy(np.asarray(mean)).to(plan.dtype)
+        change.append(torch.from_numpy(np.asarray(mean)).to(plan.dtype))
     return change
+
+
+def trimmed(values: Sequence[Values]) -> Values:
+    """The mean of what is left of each weight without its extremes."""
+    ordered = np.sort(np.stack(values), axis=0)
+    cut = max(round(TRIMMED * len(values)), 1) if len(values) > 2 else 0
+    return np.asarray(ordered[cut : len(values) - cut].mean(axis=0))
+
+
+def median(values: Sequence[Values]) -> Values:
+    """The middle value of each weight, or the mean of the two middle ones."""
+    return np.asarray(np.median(np.stack(values), axis=0))
+
+
+AVERAGES: dict[str, Callable[[Sequence[Values]], Values]] = {"trimmed": trimmed, "median": median}

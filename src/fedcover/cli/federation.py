@@ -67,7 +67,7 @@ def gate(
 ) -> None:
     """Print an nginx server block that lets sites through to the SuperLink, and nobody else."""
     require("flower", "fedcover federation gate")
-    from fedcover.carriers.network.flower.gate import nginx
+    from fedcover.carriers.network.flower.keys import nginx
 
     print(nginx(folder, port, superlink), end="")
 
@@ -76,7 +76,7 @@ def gate(
 def app_folder() -> None:
     """Print the folder of the Flower app, for ``flwr run``."""
     require("flower", "fedcover federation app")
-    from fedcover.carriers.network.flower.local import APP
+    from fedcover.carriers.network.flower import APP
 
     print(APP)
 
@@ -117,7 +117,7 @@ def try_out(
     from fedcover import display
 
     require("flower", "fedcover federation try")
-    from fedcover.carriers.network.flower.trial import trial
+    from fedcover.carriers.network.flower.local import trial
 
     finished = trial(graph, clients, given(context), out, data=data, say=None if quiet else _say)
     if not quiet:

@@ -112,7 +112,7 @@ def run(
     from fedcover.graphs.readers import read_schema_of
 
     require("flower", "fedcover site run")
-    from fedcover.carriers.network.flower.local import free_port
+    from fedcover.carriers.network.flower import free_port
     from fedcover.carriers.network.flower.node import run_node
 
     if insecure == (root_certificates is not None):

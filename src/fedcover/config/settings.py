@@ -69,7 +69,7 @@ class GenSettings(Settings):
     """The paper's grid of M and p, the VAE, and the federated VGAE.
 
     ``linking`` says whether the share p is taken of each node's pairs or of all pairs at a client,
-    see :func:`fedcover.party.links.choose_links`.
+    see :func:`fedcover.party.augment.choose_links`.
     """
 
     panel = "Gen"

@@ -21,26 +21,23 @@ federated step (temperature, RAPS's constants, quantile) is a client function an
 generator; see :mod:`fedcover.conformal.protocol`.
 """
 
-from fedcover.conformal.evaluation import ResplitMetrics, evaluate_resplits
 from fedcover.conformal.graph_scores import (
     GRAPH_SCORES,
     Diffusion,
-    GraphScore,
     GraphScores,
     base_score,
-    diffused,
     graph_scores,
-    snaps,
 )
 from fedcover.conformal.metrics import (
     GroupMetrics,
+    ResplitMetrics,
     by_group,
     class_coverage_gap,
     coverage,
     covered,
     empty_rate,
+    evaluate_resplits,
     mean_set_size,
-    min_client_coverage,
     singleton_hits,
     singleton_rate,
     size_stratified,
@@ -49,33 +46,27 @@ from fedcover.conformal.mondrian import (
     GROUP_RULES,
     GroupThreshold,
     group_client,
+    group_quantiles_over_resplits,
     group_server,
     group_thresholds,
 )
-from fedcover.conformal.order import exact_rank, from_order_key, order_key
-from fedcover.conformal.protocol import Client, Listener, Message, Server, converse, message_bytes
-from fedcover.conformal.quantiles import (
-    RULES,
-    Rule,
-    Threshold,
-    calibrate,
-    count_client,
-    count_server,
-    server_of,
-)
-from fedcover.conformal.resplits import group_quantiles_over_resplits, quantile_over_resplits
+from fedcover.conformal.order import exact_rank
+from fedcover.conformal.protocol import converse, message_bytes
+from fedcover.conformal.quantiles import beta_binomial, calibrate, quantile_over_resplits, server_of
+from fedcover.conformal.rules import RULES, Threshold, coverage_band, mixture_band
 from fedcover.conformal.scores import (
     SCORES,
     RapsConstants,
-    Score,
+    add_top_label,
     aps,
     aps_det,
+    crossing_sets,
     lac,
+    prediction_sets,
     raps,
     score,
     true_scores,
 )
-from fedcover.conformal.sets import add_top_label, crossing_sets, prediction_sets
 from fedcover.conformal.temperature import (
     TEMPERATURES,
     averaged_client,
@@ -89,7 +80,6 @@ from fedcover.conformal.temperature import (
 from fedcover.conformal.tuning import (
     DAPS_GRID,
     RAPS_GRID,
-    REFERENCE_ALPHA,
     SNAPS_GRID,
     choose_diffusion,
     choose_raps,
@@ -98,31 +88,22 @@ from fedcover.conformal.tuning import (
     raps_client,
     raps_server,
 )
-from fedcover.conformal.validity import beta_binomial, coverage_band, mixture_band
 
 __all__ = [
     "DAPS_GRID",
     "GRAPH_SCORES",
     "GROUP_RULES",
     "RAPS_GRID",
-    "REFERENCE_ALPHA",
     "RULES",
     "SCORES",
     "SNAPS_GRID",
     "TEMPERATURES",
-    "Client",
     "Diffusion",
-    "GraphScore",
     "GraphScores",
     "GroupMetrics",
     "GroupThreshold",
-    "Listener",
-    "Message",
     "RapsConstants",
     "ResplitMetrics",
-    "Rule",
-    "Score",
-    "Server",
     "Threshold",
     "add_top_label",
     "aps",
@@ -137,20 +118,16 @@ __all__ = [
     "choose_raps",
     "class_coverage_gap",
     "converse",
-    "count_client",
-    "count_server",
     "coverage",
     "coverage_band",
     "covered",
     "crossing_sets",
-    "diffused",
     "diffusion_client",
     "diffusion_server",
     "empty_rate",
     "evaluate_resplits",
     "exact_rank",
     "fit_temperature",
-    "from_order_key",
     "graph_scores",
     "group_client",
     "group_quantiles_over_resplits",
@@ -159,10 +136,8 @@ __all__ = [
     "lac",
     "mean_set_size",
     "message_bytes",
-    "min_client_coverage",
     "mixture_band",
     "nll",
-    "order_key",
     "pooled_client",
     "pooled_server",
     "prediction_sets",
@@ -175,7 +150,6 @@ __all__ = [
     "singleton_hits",
     "singleton_rate",
     "size_stratified",
-    "snaps",
     "softmax",
     "true_scores",
 ]

@@ -69,20 +69,22 @@ def _fraction(value: Any) -> Fraction:
 
 def check_probs(probs: ArrayLike) -> NDArray[np.float64]:
     """Return probabilities as float64 of shape (nodes, labels), or say which entry is wrong."""
-    array = np.asarray(probs, dtype=np.float64)
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise DataError(f"probs has shape {array.shape}; it must be (nodes, labels).")
+    array = check_table("probs", probs)
     bad = ~((array >= 0.0) & (array <= 1.0 + ROW_SUM_TOLERANCE))
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise DataError(
-            f"probs[{row}, {column}] is {array[row, column]}; a probability lies in 0 … 1."
-        )
+    refuse("probs", array, bad, "a probability lies in 0 … 1")
     sums = array.sum(axis=1)
     bad = np.abs(sums - 1.0) > ROW_SUM_TOLERANCE
     if bad.any():
         row = int(np.argmax(bad))
         raise DataError(f"probs[{row}] sums to {sums[row]:.6g}; the labels of a node sum to 1.")
+    return array
+
+
+def check_table(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Return values as float64 of shape (nodes, labels) with one label at least."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise DataError(f"{name} has shape {array.shape}; it must be (nodes, labels).")
     return array
 
 
@@ -94,26 +96,24 @@ def check_labels(labels: ArrayLike, nodes: int, n_labels: int) -> NDArray[np.int
 def check_indices(name: str, values: ArrayLike, nodes: int, limit: int) -> NDArray[np.intp]:
     """Return integers of shape (nodes,) in 0 … limit − 1, or say which one is not."""
     array: NDArray[Any] = np.asarray(values)
-    if array.shape != (nodes,):
-        raise DataError(f"{name} has shape {array.shape}; it must be ({nodes},), one per node.")
+    _one_per_node(name, array, nodes)
+    return check_positions(name, array, 0, limit).astype(np.intp)
+
+
+def check_positions(name: str, array: NDArray[Any], lowest: int, limit: int) -> NDArray[np.int64]:
+    """Return integers of any shape in lowest … limit − 1, or say which one is not."""
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise DataError(f"{name} has type {array.dtype}; it must hold integers.")
-    bad = (array < 0) | (array >= limit)
-    if bad.any():
-        place = int(np.argmax(bad))
-        raise DataError(f"{name}[{place}] is {array[place]}; it must lie in 0 … {limit - 1}.")
-    return array.astype(np.intp)
+    bad = (array < lowest) | (array >= limit)
+    refuse(name, array, bad, f"it must lie in {lowest} … {limit - 1}")
+    return array.astype(np.int64)
 
 
 def check_u(u: ArrayLike, nodes: int) -> NDArray[np.float64]:
     """Return the uniform numbers, one per node, or say which one is outside 0 … 1."""
     array = np.asarray(u, dtype=np.float64)
-    if array.shape != (nodes,):
-        raise DataError(f"u has shape {array.shape}; it must be ({nodes},), one per node.")
-    bad = ~((array >= 0.0) & (array <= 1.0))
-    if bad.any():
-        place = int(np.argmax(bad))
-        raise DataError(f"u[{place}] is {array[place]}; it must lie in 0 … 1.")
+    _one_per_node("u", array, nodes)
+    refuse("u", array, ~((array >= 0.0) & (array <= 1.0)), "it must lie in 0 … 1")
     return array
 
 
@@ -125,18 +125,25 @@ def check_scores(scores: ArrayLike) -> NDArray[np.float32]:
     """
     with np.errstate(over="ignore"):  # beyond float32's range the nearest score is ±inf
         array = np.asarray(scores, dtype=np.float32)
-    nan = np.isnan(array)
-    if nan.any():
-        place = ", ".join(str(i) for i in np.argwhere(nan)[0])
-        raise DataError(f"scores[{place}] is nan; a non-conformity score must be a number.")
+    refuse("scores", array, np.isnan(array), "a non-conformity score must be a number")
     return array + np.float32(0.0)
 
 
 def check_thresholds(name: str, values: ArrayLike) -> NDArray[np.float32]:
     """Return thresholds as float32, or refuse a NaN."""
     q = np.asarray(values, dtype=np.float32)
-    nan = np.isnan(q)
-    if nan.any():
-        place = ", ".join(str(i) for i in np.argwhere(nan)[0])
-        raise DataError(f"{name}[{place}] is nan; it must be a number or inf.")
+    refuse(name, q, np.isnan(q), "it must be a number or inf")
     return q
+
+
+def refuse(name: str, array: NDArray[Any], bad: NDArray[np.bool_], must: str) -> None:
+    """Name the first bad entry, if there is one, and say what it must be."""
+    if np.any(bad):
+        place = tuple(np.argwhere(bad)[0].tolist())
+        at = f"[{', '.join(map(str, place))}]" if place else ""
+        raise DataError(f"{name}{at} is {array[place]}; {must}.")
+
+
+def _one_per_node(name: str, array: NDArray[Any], nodes: int) -> None:
+    if array.shape != (nodes,):
+        raise DataError(f"{name} has shape {array.shape}; it must be ({nodes},), one per node.")

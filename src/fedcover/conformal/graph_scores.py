@@ -39,7 +39,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import check_scores
+from fedcover.conformal.checks import check_positions, check_scores, refuse
 from fedcover.conformal.scores import SCORES, Score, Scores
 from fedcover.errors import DataError, UsageError
 
@@ -71,7 +71,14 @@ class GraphScores:
 
     def combined(self, constants: Diffusion) -> Scores:
         """The mixed scores (n, C); without any diffusion the base score, bit for bit."""
-        neighbours, similar = _check_constants(constants)
+        for name, value in constants._asdict().items():
+            if not 0.0 <= value <= 1.0:
+                raise UsageError(f"{name} weighs {value}; a weight lies in 0 … 1.")
+        neighbours, similar = constants
+        if neighbours + similar > 1.0 + 1e-9:  # three thirds may exceed 1 by rounding
+            raise UsageError(
+                f"neighbours and similar weigh {neighbours} and {similar}; together at most 1."
+            )
         mixed = (1.0 - (neighbours + similar)) * self.own.astype(np.float64)
         mixed += neighbours * self.neighbours
         if self.similar is not None:
@@ -90,11 +97,6 @@ class GraphScore:
 
     base: str
     similar: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse a base that is no score of single nodes."""
-        if self.base not in SCORES:
-            raise UsageError(f"base is {self.base!r}; it must be one of {', '.join(SCORES)}.")
 
 
 GRAPH_SCORES: dict[str, GraphScore] = {
@@ -122,18 +124,20 @@ def graph_scores(
     ``similar`` (n, k) holds positions of similar nodes, −1 where there is none; ``weight`` (n, k),
     0 or more, how much each of them counts (default: alike).
     """
-    own = _check_base(scores)
-    if similar is None:
-        return GraphScores(own, neighbour_mean(own, edge_index))
-    return GraphScores(
-        own, neighbour_mean(own, edge_index), similar_mean(own, similar, weight=weight)
-    )
+    own = check_scores(scores)
+    if own.ndim != 2:
+        raise DataError(f"scores has shape {own.shape}; it must be (nodes, labels).")
+    refuse("scores", own, ~np.isfinite(own), "only finite scores have a mean")
+    alike = None if similar is None else similar_mean(own, similar, weight)
+    return GraphScores(own, neighbour_mean(own, edge_index), alike)
 
 
-def neighbour_mean(scores: ArrayLike, edge_index: ArrayLike) -> Means:
+def neighbour_mean(own: Scores, edge_index: ArrayLike) -> Means:
     """Mean over every node's neighbours, label by label; the own score where it has none."""
-    own = _check_base(scores)
-    source, target = _check_edges(edge_index, len(own))
+    edges = np.asarray(edge_index)
+    if edges.ndim != 2 or len(edges) != 2:
+        raise DataError(f"edge_index has shape {edges.shape}; it must be (2, edges).")
+    source, target = check_positions("edge_index", edges, 0, len(own))
     # One integer an edge: sorted by target, then source, whatever order the edges came in.
     target, source = np.divmod(np.sort(target * len(own) + source), max(len(own), 1))
     degree = np.bincount(target, minlength=len(own))
@@ -146,101 +150,23 @@ def neighbour_mean(scores: ArrayLike, edge_index: ArrayLike) -> Means:
     return mean
 
 
-def similar_mean(scores: ArrayLike, similar: ArrayLike, weight: ArrayLike | None = None) -> Means:
+def similar_mean(own: Scores, similar: ArrayLike, weight: ArrayLike | None = None) -> Means:
     """(Weighted) mean over every node's similar nodes; the own score where it has none."""
-    own = _check_base(scores)
-    nodes = _check_similar(similar, len(own))
-    share = np.where(nodes >= 0, 1.0 if weight is None else _check_weight(weight, nodes), 0.0)
+    array = np.asarray(similar)
+    if array.ndim != 2 or len(array) != len(own):
+        raise DataError(f"similar has shape {array.shape}; it must be ({len(own)}, k).")
+    nodes = check_positions("similar", array, -1, len(own))
+    counts = np.ones(nodes.shape) if weight is None else np.asarray(weight, dtype=np.float64)
+    if counts.shape != nodes.shape:
+        raise DataError(f"weight has shape {counts.shape}; it must be {nodes.shape}, as similar.")
+    bad = ~((counts >= 0.0) & np.isfinite(counts))
+    refuse("weight", counts, bad, "it must be finite, 0 or more")
+    share = np.where(nodes >= 0, counts, 0.0)
     total = np.zeros(own.shape)
-    for position, counts in zip(nodes.T, share.T, strict=True):  # never (n, k, C) at once
-        total += counts[:, None] * own[position]
+    for position, part in zip(nodes.T, share.T, strict=True):  # never (n, k, C) at once
+        total += part[:, None] * own[position]
     sums = share.sum(axis=1)
     some = sums > 0.0
     mean = own.astype(np.float64)
     mean[some] = total[some] / sums[some, None]
     return mean
-
-
-def diffused(scores: ArrayLike, edge_index: ArrayLike, strength: float) -> Scores:
-    """DAPS over any base score: ``strength`` is its λ."""
-    return graph_scores(scores, edge_index).combined(Diffusion(strength))
-
-
-def snaps(
-    scores: ArrayLike,
-    edge_index: ArrayLike,
-    similar: ArrayLike,
-    lam: float,
-    mu: float,
-    weight: ArrayLike | None = None,
-) -> Scores:
-    """SNAPS over any base score: ``lam`` weighs the similar nodes, ``mu`` the neighbours."""
-    return graph_scores(scores, edge_index, similar, weight).combined(Diffusion(mu, lam))
-
-
-def _check_constants(constants: Diffusion) -> Diffusion:
-    for name, value in constants._asdict().items():
-        if not 0.0 <= value <= 1.0:
-            raise UsageError(f"{name} weighs {value}; a weight lies in 0 … 1.")
-    if sum(constants) > 1.0 + 1e-9:  # three thirds may exceed 1 by rounding
-        raise UsageError(
-            f"neighbours and similar weigh {constants.neighbours} and {constants.similar}; "
-            "together at most 1."
-        )
-    return constants
-
-
-def _check_base(scores: ArrayLike) -> Scores:
-    array = check_scores(scores)
-    if array.ndim != 2:
-        raise DataError(f"scores has shape {array.shape}; it must be (nodes, labels).")
-    infinite = ~np.isfinite(array)
-    if infinite.any():
-        row, column = np.argwhere(infinite)[0]
-        raise DataError(
-            f"scores[{row}, {column}] is {array[row, column]}; only finite scores have a mean."
-        )
-    return array
-
-
-def _check_edges(edge_index: ArrayLike, nodes: int) -> NDArray[np.int64]:
-    array = np.asarray(edge_index)
-    if array.ndim != 2 or len(array) != 2:
-        raise DataError(f"edge_index has shape {array.shape}; it must be (2, edges).")
-    return _check_positions("edge_index", array, 0, nodes)
-
-
-def _check_similar(similar: ArrayLike, nodes: int) -> NDArray[np.int64]:
-    array = np.asarray(similar)
-    if array.ndim != 2 or len(array) != nodes:
-        raise DataError(f"similar has shape {array.shape}; it must be ({nodes}, k).")
-    return _check_positions("similar", array, -1, nodes)
-
-
-def _check_positions(
-    name: str, array: NDArray[np.generic], lowest: int, nodes: int
-) -> NDArray[np.int64]:
-    if array.size and not np.issubdtype(array.dtype, np.integer):
-        raise DataError(f"{name} has type {array.dtype}; it must hold integers.")
-    positions = array.astype(np.int64)
-    bad = (positions < lowest) | (positions >= nodes)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise DataError(
-            f"{name}[{row}, {column}] is {positions[row, column]}; "
-            f"it must lie in {lowest} … {nodes - 1}."
-        )
-    return positions
-
-
-def _check_weight(weight: ArrayLike, nodes: NDArray[np.int64]) -> Means:
-    array = np.asarray(weight, dtype=np.float64)
-    if array.shape != nodes.shape:
-        raise DataError(f"weight has shape {array.shape}; it must be {nodes.shape}, as similar.")
-    bad = ~((array >= 0.0) & np.isfinite(array))
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise DataError(
-            f"weight[{row}, {column}] is {array[row, column]}; it must be finite, 0 or more."
-        )
-    return array

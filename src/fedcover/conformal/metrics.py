@@ -1,16 +1,27 @@
-"""How good prediction sets are: coverage and size, overall and by group.
+"""How good prediction sets are: coverage and size, overall, by group, and over re-splits.
 
-Everything works on boolean sets (nodes, labels) and integer labels. A mean over nothing is NaN.
+Sets are boolean (nodes, labels), labels integers; :func:`evaluate_resplits` judges the sets of many
+calibration/test re-splits at once without building them. A mean over nothing is NaN.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import check_alpha, check_indices, check_labels
-from fedcover.conformal.sets import Sets
+from fedcover.conformal.checks import (
+    check_alpha,
+    check_indices,
+    check_labels,
+    check_scores,
+    check_thresholds,
+)
+from fedcover.conformal.scores import Sets, true_scores
+from fedcover.errors import DataError
+
+_CHUNK = 16_384  # nodes at once: bounds memory at any graph size, and keeps float32 sums exact
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,17 @@ def covered(sets: Sets, labels: ArrayLike) -> NDArray[np.bool_]:
     """Whether each node's set holds its true label."""
     labels = check_labels(labels, *sets.shape)
     return sets[np.arange(len(labels)), labels]
+
+
+TALLIED = ("test", "covered", "labels", "singletons", "empty")
+"""What a party counts of its sets: nodes, those covered, labels in all sets, and so on."""
+
+
+def tally(sets: Sets, labels: ArrayLike) -> NDArray[np.int64]:
+    """As :data:`TALLIED` has it."""
+    sizes = sets.sum(axis=1)
+    held = covered(sets, labels).sum()
+    return np.array([len(sets), held, sizes.sum(), (sizes == 1).sum(), (sizes == 0).sum()])
 
 
 def coverage(sets: Sets, labels: ArrayLike) -> float:
@@ -73,7 +95,7 @@ def by_group(
     n = np.bincount(groups, minlength=count).astype(np.float64)
     hits = np.bincount(groups, weights=covered(sets, labels), minlength=count)
     sizes = np.bincount(groups, weights=sets.sum(axis=1), minlength=count)
-    return GroupMetrics(n, ratio(hits, n), ratio(sizes, n))
+    return GroupMetrics(n, _ratio(hits, n), _ratio(sizes, n))
 
 
 def size_stratified(sets: Sets, labels: ArrayLike) -> GroupMetrics:
@@ -81,22 +103,183 @@ def size_stratified(sets: Sets, labels: ArrayLike) -> GroupMetrics:
     return by_group(sets, labels, sets.sum(axis=1), sets.shape[1] + 1)
 
 
-def min_client_coverage(by_client: GroupMetrics) -> float:
-    """Coverage of the worst client: the guarantee is not per client (docs/guarantee.md)."""
-    return by_client.worst()
-
-
 def class_coverage_gap(by_class: GroupMetrics, alpha: float) -> float:
     """How far the worst class falls short: (1−α) minus its coverage; negative if none does."""
     return 1.0 - check_alpha(alpha) - by_class.worst()
 
 
-def ratio(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
+def _mean(values: NDArray[Any]) -> float:
+    return float(values.mean()) if values.size else float("nan")
+
+
+def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
     """part / whole, NaN where there is no whole."""
     result = np.full(np.shape(whole), np.nan)
     np.divide(part, whole, out=result, where=whole > 0)
     return result
 
 
-def _mean(values: NDArray[Any]) -> float:
-    return float(values.mean()) if values.size else float("nan")
+@dataclass(frozen=True)
+class ResplitMetrics:
+    """Means over re-splits; ``*_sd`` are standard deviations over re-splits (NaN for one).
+
+    ``groups[name]`` and ``by_size`` (set size 0 … C) hold each group's mean over the re-splits in
+    which it has test nodes.
+    """
+
+    n_test: float
+    coverage: float
+    coverage_sd: float
+    set_size: float
+    set_size_sd: float
+    singleton_rate: float
+    empty_rate: float
+    singleton_hits: float
+    by_size: GroupMetrics
+    groups: Mapping[str, GroupMetrics]
+
+
+def evaluate_resplits(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    q_hats: ArrayLike,
+    is_test: NDArray[np.bool_],
+    groups: Mapping[str, ArrayLike] | None = None,
+    *,
+    node_group: ArrayLike | None = None,
+) -> ResplitMetrics:
+    """Evaluate the sets S ≤ q̂ of R re-splits on their test nodes, without building them.
+
+    ``scores`` (n, C) and ``labels`` (n,) are over all calibration and test nodes, ``q_hats`` (R,)
+    the thresholds, ``is_test`` (R, n) the test nodes, ``groups`` integers per node by name. The
+    class of a node is a group like any other: pass ``labels`` for it.
+
+    Where calibration has a threshold for each group, ``q_hats`` is (R, G), and ``node_group`` (n,)
+    says which one a node takes; without it there is one for each label, (R, C).
+    """
+    scores = check_scores(scores)
+    true = true_scores(scores, labels)
+    n, C = scores.shape
+    q, column = _thresholds(q_hats, labels, node_group, n, C)
+    per_label = node_group is None and np.ndim(q_hats) == 2
+    R = len(q)
+    if is_test.dtype != np.bool_ or is_test.shape != (R, n):
+        raise DataError(
+            f"is_test is {is_test.dtype} of shape {is_test.shape}; it must be bool {(R, n)}."
+        )
+    columns, membership = _membership(groups or {}, n)
+
+    nodes, hits, kept = (np.zeros((R, membership.shape[1])) for _ in range(3))
+    size_nodes, size_hits = np.zeros((R, C + 1)), np.zeros((R, C + 1))
+    for start in range(0, n, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        test = is_test[:, part]
+        hit = test & (true[part] <= q[:, column[part]])
+        size = _set_sizes(scores[part], q, None if per_label else column[part])
+        nodes += test.astype(np.float32) @ membership[part]
+        hits += hit.astype(np.float32) @ membership[part]
+        kept += (size * test).astype(np.float32) @ membership[part]
+        size_nodes += _count_sizes(size, test, C)
+        size_hits += _count_sizes(size, hit, C)
+
+    shares = _ratio(size_nodes, np.broadcast_to(nodes[:, :1], size_nodes.shape))
+    by_size = _over_resplits(size_nodes, size_hits, size_nodes * np.arange(C + 1))
+    overall = _over_resplits(nodes[:, :1], hits[:, :1], kept[:, :1])
+    return ResplitMetrics(
+        n_test=float(overall.n[0]),
+        coverage=float(overall.coverage[0]),
+        coverage_sd=_sd(_ratio(hits[:, 0], nodes[:, 0])),
+        set_size=float(overall.size[0]),
+        set_size_sd=_sd(_ratio(kept[:, 0], nodes[:, 0])),
+        singleton_rate=float(_column_means(shares)[1]),
+        empty_rate=float(_column_means(shares)[0]),
+        singleton_hits=float(by_size.coverage[1]),
+        by_size=by_size,
+        groups={
+            name: _over_resplits(nodes[:, own], hits[:, own], kept[:, own])
+            for name, own in columns.items()
+        },
+    )
+
+
+def _membership(
+    groups: Mapping[str, ArrayLike], n: int
+) -> tuple[dict[str, slice], NDArray[np.float32]]:
+    """One column for all nodes and one for each group, so that sums by group are one product."""
+    blocks, columns, first = [np.ones((n, 1), np.float32)], {}, 1
+    for name, values in groups.items():
+        count = int(np.max(values, initial=-1)) + 1
+        member = check_indices(f"groups[{name!r}]", values, n, count)
+        blocks.append((member[:, None] == np.arange(count)).astype(np.float32))
+        columns[name] = slice(first, first + count)
+        first += count
+    return columns, np.concatenate(blocks, axis=1)
+
+
+def _thresholds(
+    q_hats: ArrayLike, labels: ArrayLike, node_group: ArrayLike | None, n: int, C: int
+) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """The thresholds (R, columns), and the column that the true label of each node is held to."""
+    q = check_thresholds("q_hats", q_hats)
+    if node_group is not None:
+        if q.ndim != 2:
+            raise DataError(
+                f"q_hats has shape {q.shape}; with node_group it must be (re-splits, groups)."
+            )
+        return q, check_indices("node_group", node_group, n, q.shape[1])
+    if q.ndim == 1:
+        return q[:, None], np.zeros(n, np.intp)
+    if q.ndim != 2 or q.shape[1] != C:
+        raise DataError(
+            f"q_hats has shape {q.shape}; it must be one threshold per re-split, or (re-splits, "
+            f"{C}) for one per label."
+        )
+    return q, check_labels(labels, n, C)
+
+
+def _set_sizes(
+    scores: NDArray[np.float32], q: NDArray[np.float32], group: NDArray[np.intp] | None
+) -> NDArray[np.int64]:
+    """How many labels of each node have S ≤ q̂, (R, n): a node takes its group's column of q.
+
+    Without groups, there is a column for each label. With them, a score enters the sets at the
+    first of the group's sorted thresholds that reaches it; counting entries and adding them up
+    along the thresholds costs n·C·log R instead of n·C·R.
+    """
+    sizes = np.zeros((len(q), len(scores)), dtype=np.int64)
+    if group is None:
+        for column, own in zip(scores.T, q.T, strict=True):
+            sizes += column <= own[:, None]
+        return sizes
+    for g in np.unique(group):
+        here = np.flatnonzero(group == g)
+        order, n = np.argsort(q[:, g]), len(here)
+        cell = np.searchsorted(q[order, g], scores[here]) * n + np.arange(n)[:, None]
+        entries = np.bincount(cell.ravel(), minlength=(len(q) + 1) * n).reshape(-1, n)
+        sizes[np.ix_(order, here)] = np.cumsum(entries[:-1], axis=0)
+    return sizes
+
+
+def _count_sizes(size: NDArray[np.int64], chosen: NDArray[np.bool_], C: int) -> NDArray[np.int64]:
+    """Count the chosen nodes by re-split and set size: shape (R, C + 1)."""
+    R = len(size)
+    cell = size + (C + 1) * np.arange(R)[:, None]
+    return np.bincount(cell[chosen], minlength=R * (C + 1)).reshape(R, C + 1)
+
+
+def _over_resplits(nodes: NDArray[Any], hits: NDArray[Any], kept: NDArray[Any]) -> GroupMetrics:
+    return GroupMetrics(
+        n=_column_means(nodes),
+        coverage=_column_means(_ratio(hits, nodes)),
+        size=_column_means(_ratio(kept, nodes)),
+    )
+
+
+def _column_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean of each column over the re-splits where it is a number."""
+    present = ~np.isnan(values)
+    return _ratio(np.where(present, values, 0.0).sum(axis=0), present.sum(axis=0))
+
+
+def _sd(values: NDArray[np.float64]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")

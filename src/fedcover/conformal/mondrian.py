@@ -13,31 +13,29 @@ level that its counts can carry, 1 − K_g/(N_g+K_g).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcover.conformal.checks import check_alpha, check_indices, check_scores
-from fedcover.conformal.order import exact_rank
+from fedcover.conformal.order import (
+    OrderStatistics,
+    exact_rank,
+    exact_ranks,
+    histogram_client,
+    search_rank,
+)
 from fedcover.conformal.protocol import (
     Listener,
     Message,
-    Result,
     Server,
+    answer_each,
     converse,
-    parts,
-    prefixed,
     side_by_side,
 )
-from fedcover.conformal.quantiles import (
-    Threshold,
-    check_rule,
-    histogram_client,
-    order_statistic_server,
-    server_of,
-)
+from fedcover.conformal.quantiles import check_resplits, check_rule, server_of
+from fedcover.conformal.rules import RULES, Resplits, Threshold
 from fedcover.errors import UsageError
 
 GROUP_RULES = ("exact", "pooled")
@@ -74,13 +72,13 @@ def group_client(local: Grouped, query: Message) -> Message:
     Talk 0 is the pooled one and talk g + 1 that of group g. A group without scores here is not
     answered, so that calibration by client costs each of them two histograms a round.
     """
-    scores = check_scores(local[0]).ravel()
-    held = {0: scores} | {g + 1: own for g, own in _by_group(scores, np.asarray(local[1])).items()}
-    asked = [talk for talk in query["asked"].tolist() if talk in held]
-    reply: dict[str, NDArray[Any]] = {}
-    for talk, own in parts(query, asked).items():
-        reply |= prefixed(talk, histogram_client(held[talk], own))
-    return reply
+    scores, groups = check_scores(local[0]).ravel(), np.asarray(local[1])
+    order = np.argsort(groups, kind="stable")
+    names, starts = np.unique(groups[order], return_index=True)
+    # The piece before the first start is empty, and the only one where there are no scores.
+    own = np.split(scores[order], starts)[1:]
+    held = {0: scores} | dict(zip((names + 1).tolist(), own, strict=True))
+    return answer_each(histogram_client, held, query)
 
 
 def group_server(
@@ -88,7 +86,7 @@ def group_server(
 ) -> Server[tuple[Threshold, list[GroupThreshold]]]:
     """Find the pooled threshold and that of every group 0 … G − 1, in four rounds for all."""
     check_group_rule(rule)
-    talks = [_among_holders(_own_server(alpha, rule)) for _ in range(groups)]
+    talks = [_own_server(alpha, rule) for _ in range(groups)]
     pooled, *own = yield from side_by_side([server_of(rule, alpha), *talks])
     return pooled, [_or_pooled(threshold, pooled) for threshold in own]
 
@@ -124,55 +122,71 @@ def group_thresholds(
     return converse(server, group_client, local, kind="quantile", on_message=on_message)[1]
 
 
-def _by_group(scores: NDArray[np.float32], groups: NDArray[Any]) -> dict[int, NDArray[np.float32]]:
-    """The scores of each group that has some, sorted out once for all groups."""
-    order = np.argsort(groups, kind="stable")
-    names, starts = np.unique(groups[order], return_index=True)
-    # The piece before the first start is empty, and the only one where there are no scores.
-    return dict(zip(names.tolist(), np.split(scores[order], starts)[1:], strict=True))
-
-
-def _among_holders(server: Server[Result]) -> Server[Result]:
-    """The same talk with those alone that answer it: the clients that have the group."""
-    query = next(server)
-    while True:
-        replies = yield query
-        try:
-            query = server.send([reply for reply in replies if reply])
-        except StopIteration as stop:
-            value: Result = stop.value
-            return value
-
-
 def _own_server(alpha: float, rule: str) -> Server[Threshold]:
     """A group's own order statistic: its largest score where the rank is too high, −inf of none."""
 
-    def rank_of(n: int, clients: int) -> int:
-        return exact_rank(alpha, n, clients if rule == "exact" else 1)
+    def rank_of(n: list[int]) -> int:
+        return exact_rank(alpha, sum(n), len(n) if rule == "exact" else 1)
 
-    q_hat, n, clients, _ = yield from order_statistic_server(
-        lambda n, clients: max(min(rank_of(n, clients), n), 1)
-    )
-    return Threshold(q_hat if n else -float("inf"), n, clients, rank_of(n, clients), "")
+    q_hat, n = yield from search_rank(lambda n: max(min(rank_of(n), sum(n)), 1))
+    return Threshold(q_hat if any(n) else -float("inf"), sum(n), len(n), rank_of(n))
 
 
 def _or_pooled(own: Threshold, pooled: Threshold) -> GroupThreshold:
-    small = own.rank > own.n_calibration
-    return GroupThreshold(
-        q_hat=max(pooled.q_hat, own.q_hat) if small else own.q_hat,
-        n_calibration=own.n_calibration,
-        clients=own.clients,
-        rank=own.rank,
-        note=_note(own, pooled) if small else "",
-        fell_back=small,
-    )
-
-
-def _note(own: Threshold, pooled: Threshold) -> str:
-    why = (
-        f"rank {own.rank} of {own.n_calibration} calibration scores at {own.clients} clients does "
-        "not exist"
-    )
+    if own.rank <= own.n_calibration:
+        return GroupThreshold(**asdict(own))
     largest = own.q_hat > pooled.q_hat
     instead = "its largest score stands in" if largest else "the pooled threshold stands in"
-    return f"{why}: {instead}. {'' if largest else pooled.note}".rstrip()
+    note = (
+        f"rank {own.rank} of {own.n_calibration} calibration scores at {own.clients} clients does "
+        f"not exist: {instead}. {'' if largest else pooled.note}"
+    )
+    q_hat = max(pooled.q_hat, own.q_hat)
+    return GroupThreshold(
+        q_hat, own.n_calibration, own.clients, own.rank, note.rstrip(), fell_back=True
+    )
+
+
+def group_quantiles_over_resplits(
+    rule: str,
+    true_scores: ArrayLike,
+    client: ArrayLike,
+    group: ArrayLike,
+    is_calibration: NDArray[np.bool_],
+    alphas: Sequence[float],
+    *,
+    clients: int | None = None,
+    groups: int | None = None,
+) -> NDArray[np.float32]:
+    """q̂ of every re-split, level and group: shape (R, len(alphas), G).
+
+    As :func:`~fedcover.conformal.quantile_over_resplits`, with the ``group`` (n,) of every node:
+    its client, its label, or any other. Bit for bit what :func:`group_thresholds` finds, fall-backs
+    included. ``groups`` is G, the largest plus one unless given.
+    """
+    check_group_rule(rule)
+    splits = check_resplits(true_scores, client, is_calibration, clients)
+    G = int(np.max(group, initial=-1)) + 1 if groups is None else groups
+    member = check_indices("group", group, len(splits.scores), G)
+    pooled = RULES[rule].resplits(splits, alphas, None)
+    table = OrderStatistics(splits.scores, member, splits.mask, G)
+    n = table.counts
+    holders = _holders(splits, member, G) if rule == "exact" else np.ones_like(n)
+    q_hats = np.empty((len(n), len(alphas), G), dtype=np.float32)
+    for a, alpha in enumerate(alphas):
+        ranks = exact_ranks(alpha, n + holders, 0)  # a rank depends on N_g + K_g alone
+        own = np.where(n > 0, table.at(np.minimum(ranks, n)), -np.inf)
+        q_hats[:, a] = np.where(ranks > n, np.maximum(pooled[:, a, None], own), own)
+    return q_hats
+
+
+def _holders(splits: Resplits, member: NDArray[np.intp], G: int) -> NDArray[np.int64]:
+    """How many clients have a calibration score of each group: shape (R, G)."""
+    # Of all pairs of a group and a client, few exist where groups are clients.
+    K = splits.clients
+    pairs, pair = np.unique(member * K + splits.owner, return_inverse=True)
+    held = np.empty((len(splits.mask), G), dtype=np.int64)
+    for r, row in enumerate(splits.mask):
+        there = np.bincount(pair[row], minlength=len(pairs)) > 0
+        held[r] = np.bincount(pairs[there] // K, minlength=G)
+    return held

@@ -1,16 +1,24 @@
-"""Float32 scores as ordered integers, and the rank in exact arithmetic (docs/guarantee.md)."""
+"""Order statistics of float32 scores, in exact arithmetic (docs/guarantee.md).
 
-from collections.abc import Sequence
+One is found among clients that send nothing but counts (:func:`histogram_client`, :func:`search`),
+or for many re-splits at once (:class:`OrderStatistics`); both give the same bits.
+"""
+
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import ceil, lcm
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcover.conformal.checks import Shares, check_alpha, check_scores, check_shares
+from fedcover.conformal.protocol import Message, Server
 
 _SIGN = np.uint32(0x8000_0000)
 _ALL = np.uint32(0xFFFF_FFFF)
+_BYTES = 4  # of a float32, hence the number of rounds
+_BINS = 256
 
 
 def order_key(scores: ArrayLike) -> NDArray[np.uint32]:
@@ -41,6 +49,13 @@ def exact_rank(alpha: float, n: int, clients: int = 1) -> int:
     return max(1, ceil(level * (int(n) + int(clients))))
 
 
+def exact_ranks(alpha: float, n: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
+    """The same for every entry of an array."""
+    distinct, inverse = np.unique(n, return_inverse=True)
+    ranks = np.array([exact_rank(alpha, int(m), clients) for m in distinct], dtype=np.int64)
+    return ranks[inverse].reshape(n.shape)
+
+
 def mixture_weights(n: Sequence[int], shares: Shares | None = None) -> tuple[list[int], int]:
     """Whole numbers w_k and s with w_k / s = p_k/(n_k + 1), for n_k scores at client k.
 
@@ -54,3 +69,86 @@ def mixture_weights(n: Sequence[int], shares: Shares | None = None) -> tuple[lis
     weights = [part / size for part, size in zip(parts, sizes, strict=True)]
     scale = lcm(*(weight.denominator for weight in weights))
     return [int(weight * scale) for weight in weights], scale
+
+
+def histogram_client(scores: ArrayLike, query: Message) -> Message:
+    """Count the next byte of the scores whose key begins with the agreed prefix.
+
+    ``query`` has ``depth`` (bytes agreed so far) and ``prefix`` (those bytes as an integer). The
+    reply is 256 integer counts; nothing else ever leaves the client.
+    """
+    keys = order_key(scores).ravel()
+    depth, prefix = int(query["depth"][0]), np.uint32(query["prefix"][0])
+    shift = np.uint32(8 * (_BYTES - 1 - depth))
+    if depth > 0:
+        keys = keys[keys >> (shift + np.uint32(8)) == prefix]
+    next_byte = (keys >> shift) & np.uint32(_BINS - 1)
+    return {"counts": np.bincount(next_byte, minlength=_BINS).astype(np.int64)}
+
+
+def search(
+    aim: Callable[[list[int]], tuple[NDArray[Any], int]],
+) -> Server[tuple[float, list[int]]]:
+    """Find the smallest score q with Σ_k w_k · #{scores of client k ≤ q} ≥ t, in four rounds.
+
+    ``aim`` gives w and t, whole numbers, once every client's number of scores n is known; with
+    w = 1, t is a rank. The clients' counts, weighed, add up to one histogram; the bin that reaches
+    t gives the next byte of the answer, and after four bytes the prefix *is* the answer, bit for
+    bit. Where all scores together do not reach t, it is +inf, and nothing further is asked. A
+    client that does not answer has no part in it. Returns q and n.
+    """
+    prefix = 0
+    for depth in range(_BYTES):
+        replies = yield {"depth": np.array([depth]), "prefix": np.array([prefix], np.uint32)}
+        counts = np.array([reply["counts"] for reply in replies if reply]).reshape(-1, _BINS)
+        if depth == 0:
+            n: list[int] = counts.sum(axis=1).tolist()
+            weights, remaining = aim(n)
+        reached = np.cumsum(weights @ counts)
+        if reached[-1] < remaining:
+            return float("inf"), n
+        byte = int(np.searchsorted(reached, remaining))
+        if byte > 0:
+            remaining -= reached[byte - 1]
+        prefix = prefix << 8 | byte
+    return float(from_order_key(prefix)), n
+
+
+def search_rank(rank_of: Callable[[list[int]], int]) -> Server[tuple[float, list[int]]]:
+    """Find the ``rank_of(n)``-th smallest of all clients' scores."""
+    return search(lambda n: (np.ones_like(n), rank_of(n)))
+
+
+class OrderStatistics:
+    """Order statistics of the marked scores, by row of the mask and by group.
+
+    The scores are sorted once, by group and then by size; the marked columns of a row, read from
+    left to right, are then each group's scores in order, and a rank is an index.
+    """
+
+    def __init__(
+        self,
+        scores: NDArray[np.float32],
+        groups: NDArray[np.intp],
+        mask: NDArray[np.bool_],
+        n_groups: int,
+    ) -> None:
+        order = np.lexsort((scores, groups))
+        scores, groups = scores[order], groups[order]
+        self.counts = np.zeros((len(mask), n_groups), dtype=np.int64)
+        parts = [np.empty(0, np.float32)]
+        # Row by row: the places of all marks at once would take ten times the mask's memory.
+        for row, counts in zip(mask, self.counts, strict=True):
+            marked = row[order]
+            parts.append(scores[marked])
+            counts[:] = np.bincount(groups[marked], minlength=n_groups)
+        ends = np.cumsum(self.counts).reshape(self.counts.shape)
+        self._starts = ends - self.counts
+        self._sorted = np.concatenate(parts)
+
+    def at(self, ranks: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the ranks-th smallest (from 1) of every row and group; +inf above the count."""
+        inside = (ranks >= 1) & (ranks <= self.counts)
+        result = np.full(ranks.shape, np.inf, dtype=np.float32)
+        result[inside] = self._sorted[(self._starts + ranks - 1)[inside]]
+        return result

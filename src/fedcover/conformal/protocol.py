@@ -68,20 +68,19 @@ def side_by_side(servers: Sequence[Server[Result]]) -> Server[list[Result]]:
             if isinstance(query, _Finished):
                 values[i] = query.value
             else:
-                merged |= prefixed(i, query)
+                merged |= _prefixed(i, query)
         asked = [i for i in asked if i not in values]
         if asked:
             replies = yield {"asked": np.array(asked), **merged}
     return [values[i] for i in range(len(servers))]
 
 
-def answer_each(
-    clients: Sequence[Client[Local]], local_data: Sequence[Local], query: Message
-) -> Message:
-    """A client's reply to :func:`side_by_side`: ``clients[i]`` answers talk i."""
+def answer_each(client: Client[Local], held: Mapping[int, Local], query: Message) -> Message:
+    """A client's reply to :func:`side_by_side`: to each talk that it holds something for."""
+    asked = [talk for talk in query["asked"].tolist() if talk in held]
     reply: dict[str, NDArray[Any]] = {}
-    for i, own in parts(query, query["asked"].tolist()).items():
-        reply |= prefixed(i, clients[i](local_data[i], own))
+    for talk, own in parts(query, asked).items():
+        reply |= _prefixed(talk, client(held[talk], own))
     return reply
 
 
@@ -96,9 +95,18 @@ def parts(message: Message, talks: Iterable[int]) -> Mapping[int, Message]:
     return found
 
 
-def prefixed(talk: int, message: Message) -> Message:
-    """One talk's arrays as a message of several talks names them."""
+def _prefixed(talk: int, message: Message) -> Message:
     return {f"{talk}.{name}": array for name, array in message.items()}
+
+
+def text(words: str) -> NDArray[np.uint8]:
+    """Words as an array of a message."""
+    return np.frombuffer(words.encode(), dtype=np.uint8)
+
+
+def words(array: NDArray[Any]) -> str:
+    """The words of :func:`text`."""
+    return np.asarray(array, dtype=np.uint8).tobytes().decode()
 
 
 def message_bytes(message: Message) -> int:

@@ -1,4 +1,4 @@
-"""Non-conformity scores of **all** labels: probabilities (n, C) in, scores (n, C) out.
+"""Non-conformity scores of **all** labels, (n, C) from probabilities (n, C), and sets from them.
 
 The larger the score, the stranger the label. With f the probabilities of a node, π its labels in
 descending order of f (equal ones by index), V(x, k) = f_π(1) + … + f_π(k), and u one uniform number
@@ -27,15 +27,23 @@ aps and raps.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import check_labels, check_probs, check_u
-from fedcover.errors import UsageError
+from fedcover.conformal.checks import (
+    check_labels,
+    check_probs,
+    check_scores,
+    check_thresholds,
+    check_u,
+)
+from fedcover.errors import DataError, UsageError
 
 Scores = NDArray[np.float32]
+Sets = NDArray[np.bool_]
+"""Nodes × labels."""
 
 
 class RapsConstants(NamedTuple):
@@ -141,3 +149,58 @@ def score(
     if entry.tuned and constants is None:
         raise UsageError(f"constants are missing; score {name!r} needs those of choose_raps.")
     return entry.compute(probs, u, constants)
+
+
+def prediction_sets(
+    scores: ArrayLike, q_hat: ArrayLike, per: Literal["node", "label"] | None = None
+) -> Sets:
+    """Theorem 1's rule: label y is in the set of node i exactly if scores[i, y] ≤ q̂, in float32.
+
+    ``q_hat`` is one threshold; with ``per="node"`` one for each node (calibration by client or
+    group), with ``per="label"`` one for each label (calibration by class).
+    """
+    array, thresholds = check_scores(scores), check_thresholds("q_hat", q_hat)
+    if per is None:
+        if thresholds.ndim > 0:
+            raise DataError(
+                f"q_hat has shape {thresholds.shape}; it must be one number, or per must say what "
+                "each of them is for."
+            )
+        return np.asarray(array <= thresholds)
+    axis = 0 if per == "node" else -1
+    if thresholds.shape != (array.shape[axis],):
+        raise DataError(
+            f"q_hat has shape {thresholds.shape}; it must be ({array.shape[axis]},), "
+            f"one threshold per {per}."
+        )
+    return np.asarray(array <= (thresholds[:, None] if per == "node" else thresholds))
+
+
+def add_top_label(sets: Sets, probs: ArrayLike) -> Sets:
+    """Give every empty set its most probable label (``--no-empty-sets``); others stay.
+
+    Sets only grow, so the lower end of the coverage guarantee stands. For many re-splits at once,
+    set the top label's score to −inf after the calibration scores are taken: every score of this
+    package is lowest at the top label, so a set that lacks it is empty, and both ways agree.
+    """
+    result = sets.copy()
+    empty = np.flatnonzero(~sets.any(axis=1))
+    result[empty, np.argmax(check_probs(probs)[empty], axis=1)] = True
+    return result
+
+
+def crossing_sets(probs: ArrayLike, q_hat: float) -> Sets:
+    """The paper's section 3 rule: the top k* labels, k* = min {k : V(x, k) ≥ q̂}.
+
+    It includes the label that crosses q̂, so it holds one label more than S ≤ q̂ unless V meets q̂
+    exactly. An option for deterministic APS, off by default (docs/scores.md).
+    """
+    mass, threshold = aps_det(probs), check_thresholds("q_hat", q_hat)
+    descending = np.argsort(-check_probs(probs), axis=1, kind="stable")
+    mass_before = np.roll(np.take_along_axis(mass, descending, axis=1), 1, axis=1)
+    mass_before[:, 0] = -np.inf
+    result = np.empty(mass.shape, dtype=np.bool_)
+    np.put_along_axis(result, descending, mass_before < threshold, axis=1)
+    # The top label stays even at q̂ = −inf, where no mass lies below.
+    np.put_along_axis(result, descending[:, :1], True, axis=1)
+    return result

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import check_labels
+from fedcover.conformal.checks import check_labels, check_table, refuse
 from fedcover.conformal.protocol import Client, Message, Server, converse
-from fedcover.errors import DataError, UsageError
+from fedcover.errors import UsageError
 from fedcover.fixed_point import decode, encode
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
@@ -46,10 +46,13 @@ def pooled_client(local: ValidationNodes, query: Message) -> Message:
     logits = _centred(local[0])
     labels = check_labels(local[1], *logits.shape)
     true = logits[np.arange(len(labels)), labels]
-    slopes = [
-        ((softmax(logits, 1.0 / beta) * logits).sum(axis=1) - true).sum() for beta in query["beta"]
-    ]
-    return {"slopes": encode(slopes, _BITS)}
+
+    def slope(beta: float) -> float:
+        powers = np.exp(logits / (1.0 / beta))
+        powers /= powers.sum(axis=1, keepdims=True)
+        return float(((powers * logits).sum(axis=1) - true).sum())
+
+    return {"slopes": encode([slope(beta) for beta in query["beta"]], _BITS)}
 
 
 def pooled_server() -> Server[float]:
@@ -125,11 +128,6 @@ def _check_temperature(temperature: float) -> float:
 
 def _centred(logits: ArrayLike) -> NDArray[np.float64]:
     """Logits in float64 with every row's largest at 0: no overflow, and flat rows exactly 0."""
-    array = np.asarray(logits, dtype=np.float64)
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise DataError(f"logits has shape {array.shape}; it must be (nodes, labels).")
-    bad = ~np.isfinite(array)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise DataError(f"logits[{row}, {column}] is {array[row, column]}; it must be finite.")
+    array = check_table("logits", logits)
+    refuse("logits", array, ~np.isfinite(array), "it must be finite")
     return np.asarray(array - array.max(axis=1, keepdims=True))

@@ -8,18 +8,23 @@ nodes are spread over clients.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedcover.conformal.checks import check_alpha
 from fedcover.conformal.graph_scores import Diffusion, GraphScores
-from fedcover.conformal.order import exact_rank
+from fedcover.conformal.order import exact_rank, histogram_client, search_rank
 from fedcover.conformal.protocol import Message, Server, converse
-from fedcover.conformal.quantiles import histogram_client, order_statistic_server
-from fedcover.conformal.scores import RapsConstants, Scores, penalised, ranked, true_scores
-from fedcover.conformal.sets import prediction_sets
+from fedcover.conformal.scores import (
+    RapsConstants,
+    Scores,
+    penalised,
+    prediction_sets,
+    ranked,
+    true_scores,
+)
 
 REFERENCE_ALPHA = 0.1
 """One level for the choice, whatever levels are asked for later, so sets stay nested in alpha."""
@@ -44,6 +49,8 @@ A third each for the node, its neighbours and its similar nodes is what SNAPS's 
 tuning.
 """
 
+Constants = TypeVar("Constants", RapsConstants, Diffusion)
+
 ValidationNodes = tuple[ArrayLike, ArrayLike, ArrayLike]
 """Probabilities (n, C), integer labels (n,) and u (n,); n may be 0."""
 
@@ -67,7 +74,7 @@ def raps_server(
     The threshold is the plain quantile, rank ⌈(1−α)N⌉, which exists however few the nodes are:
     sizes are compared here, nothing is promised. Without any validation node: the grid's first.
     """
-    return grid[(yield from _fewest_labels(_columns(grid), len(grid), alpha))]
+    return _fewest_labels(grid, alpha)
 
 
 def choose_raps(
@@ -100,7 +107,7 @@ def diffusion_server(
 
     ``DAPS_GRID`` for a score over neighbours alone, ``SNAPS_GRID`` for one with similar nodes too.
     """
-    return grid[(yield from _fewest_labels(_columns(grid), len(grid), alpha))]
+    return _fewest_labels(grid, alpha)
 
 
 def choose_diffusion(
@@ -111,12 +118,6 @@ def choose_diffusion(
 ) -> Diffusion:
     """Choose the weights on validation nodes held in one place."""
     return converse(diffusion_server(alpha, grid), diffusion_client, [(scores, labels)])
-
-
-def _columns(grid: Sequence[RapsConstants] | Sequence[Diffusion]) -> Message:
-    """The candidates as arrays under their constants' names."""
-    columns = zip(*grid, strict=True)
-    return {name: np.array(column) for name, column in zip(grid[0]._fields, columns, strict=True)}
 
 
 def _answer(candidates: Iterable[Scores], labels: ArrayLike, query: Message) -> Message:
@@ -134,28 +135,27 @@ def _answer(candidates: Iterable[Scores], labels: ArrayLike, query: Message) -> 
     return {"counts": np.stack(counts)}
 
 
-def _fewest_labels(constants: Message, candidates: int, alpha: float) -> Server[int]:
-    """The server's part: which candidate keeps the fewest labels, the first among equals.
+def _fewest_labels(grid: Sequence[Constants], alpha: float) -> Server[Constants]:
+    """The server's part: the candidate that keeps the fewest labels, the first among equals.
 
-    ``constants`` are what clients need to know the candidates by; they go with every query.
+    The candidates go with every query, as arrays under their constants' names.
     """
     check_alpha(alpha)
-    searches = [
-        order_statistic_server(lambda n, _clients: exact_rank(alpha, n, 0))
-        for _ in range(candidates)
-    ]
+    names, columns = grid[0]._fields, zip(*grid, strict=True)
+    constants = {name: np.array(column) for name, column in zip(names, columns, strict=True)}
+    searches = [search_rank(lambda n: exact_rank(alpha, sum(n), 0)) for _ in grid]
     queries = [next(search) for search in searches]
     q_hats: list[float] = []
     while not q_hats:  # all searches take the same number of rounds
         prefix = np.concatenate([query["prefix"] for query in queries])
         replies = yield {**constants, "depth": queries[0]["depth"], "prefix": prefix}
         if not any(reply["counts"].any() for reply in replies):
-            return 0
+            return grid[0]
         for g, search in enumerate(searches):
             try:
                 queries[g] = search.send([{"counts": reply["counts"][g]} for reply in replies])
             except StopIteration as stop:
-                q_hats.append(cast(float, stop.value[0]))
+                q_hats.append(stop.value[0])
     replies = yield {**constants, "q_hat": np.array(q_hats, dtype=np.float32)}
-    kept: NDArray[np.int64] = np.sum([reply["labels_kept"] for reply in replies], axis=0)
-    return int(np.argmin(kept))
+    kept = np.sum([reply["labels_kept"] for reply in replies], axis=0)
+    return grid[int(np.argmin(kept))]

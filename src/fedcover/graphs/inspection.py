@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from fedcover.conformal.checks import check_alpha
 from fedcover.conformal.order import exact_rank
-from fedcover.conformal.validity import coverage_band
+from fedcover.conformal.rules import coverage_band
 from fedcover.graphs.facts import ClientFacts, GraphFacts, client_facts, graph_facts
 from fedcover.graphs.partition import Partition
 from fedcover.graphs.splits import Role

@@ -55,7 +55,7 @@ def similar_nodes(x: Features, k: int = NEAREST, block: int = BLOCK) -> NDArray[
 def cosines(x: Features, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Cosine (n, k) between each node and those of ``similar_nodes``; 0 where there is none.
 
-    Never below 0, so that they can be weights (``weight`` of :func:`~fedcover.conformal.snaps`).
+    Never below 0: they can be the ``weight`` of :func:`~fedcover.conformal.graph_scores`.
     """
     rows = _comparable(x)
     norm = np.sqrt(_products(rows, rows))

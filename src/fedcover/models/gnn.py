@@ -14,7 +14,8 @@ Dropout acts on the hidden layer, as in PyG's ``GCN`` and ``GraphSAGE`` models, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,8 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """One model's parameters; for ``o`` propagation matrices the parts are stacked by rows."""
 
     first: Tensor  # (o·F, hidden)
@@ -34,26 +34,46 @@ class Weights:
 
     def to(self, dtype: torch.dtype) -> Weights:
         """The same in another precision."""
-        return Weights(*(t.to(dtype) for t in self.tensors()))
+        return Weights(*(tensor.to(dtype) for tensor in self))
 
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The four tensors in a fixed order: what travels between a client and the server."""
-        return self.first, self.first_bias, self.second, self.second_bias
+    def clone(self) -> Weights:
+        """A copy of its own."""
+        return Weights(*(tensor.clone() for tensor in self))
 
     @property
     def weights(self) -> Weights:
         """Themselves."""
         return self
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one message that carries the weights."""
-        return sum(t.numel() * t.element_size() for t in self.tensors())
+
+WEIGHTS = Weights._fields
+"""What the tensors of a model are called when they travel."""
+
+
+def arrays_of(weights: Weights, prefix: str = "") -> dict[str, NDArray[Any]]:
+    """The four tensors as the arrays of a message."""
+    return {f"{prefix}{name}": tensor.numpy() for name, tensor in weights._asdict().items()}
+
+
+def weights_of(arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Weights | None:
+    """The weights of a message; None if it has none."""
+    if f"{prefix}{WEIGHTS[0]}" not in arrays:
+        return None
+    return Weights(*(torch.from_numpy(np.array(arrays[f"{prefix}{name}"])) for name in WEIGHTS))
 
 
 def operators(model: str) -> int:
     """How many propagation matrices the model has."""
-    return {"gcn": 1, "sage": 2}[model]
+    return len(_NAMES[model][0])
+
+
+def weight_shapes(
+    model: str, features: int, hidden: int, classes: int
+) -> dict[str, tuple[int, ...]]:
+    """Of one model, by tensor."""
+    o = operators(model)
+    shapes = ((o * features, hidden), (hidden,), (o * hidden, classes), (classes,))
+    return dict(zip(WEIGHTS, shapes, strict=True))
 
 
 def propagation(
@@ -116,25 +136,18 @@ def to_module(model: str, weights: Weights, dropout: float = 0.0) -> nn.Module:
     return module
 
 
-def _matrices(model: str) -> tuple[list[str], str]:
-    """Names inside one PyG convolution: its matrices in our order, and its bias."""
-    return (
-        (["lin.weight"], "bias")
-        if model == "gcn"
-        else (
-            ["lin_l.weight", "lin_r.weight"],
-            "lin_l.bias",
-        )
-    )
+_NAMES = {
+    "gcn": (["lin.weight"], "bias"),
+    "sage": (["lin_l.weight", "lin_r.weight"], "lin_l.bias"),
+}
+"""Inside one PyG convolution: its matrices in our order, and its bias."""
 
 
 def load_weights(model: str, module: nn.Module, weights: Weights) -> None:
     """Copy the weights into a module made by :func:`to_module`."""
-    names, bias_name = _matrices(model)
+    names, bias_name = _NAMES[model]
     state: dict[str, Tensor] = {}
-    for layer, (matrix, bias) in enumerate(
-        [(weights.first, weights.first_bias), (weights.second, weights.second_bias)]
-    ):
+    for layer, (matrix, bias) in enumerate([weights[:2], weights[2:]]):
         for name, part in zip(names, matrix.chunk(len(names)), strict=True):
             state[f"convs.{layer}.{name}"] = part.T
         state[f"convs.{layer}.{bias_name}"] = bias
@@ -143,10 +156,9 @@ def load_weights(model: str, module: nn.Module, weights: Weights) -> None:
 
 def from_module(model: str, module: nn.Module) -> Weights:
     """The weights of a module made by :func:`to_module`, detached and copied."""
-    names, bias_name = _matrices(model)
-    state = module.state_dict()
-    matrices = [
-        torch.cat([state[f"convs.{layer}.{name}"].T for name in names]).clone() for layer in (0, 1)
-    ]
-    biases = [state[f"convs.{layer}.{bias_name}"].clone() for layer in (0, 1)]
-    return Weights(matrices[0], biases[0], matrices[1], biases[1])
+    names, bias_name = _NAMES[model]
+    state, tensors = module.state_dict(), []
+    for layer in (0, 1):
+        matrix = torch.cat([state[f"convs.{layer}.{name}"].T for name in names])
+        tensors += [matrix.clone(), state[f"convs.{layer}.{bias_name}"].clone()]
+    return Weights(*tensors)

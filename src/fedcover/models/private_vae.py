@@ -1,7 +1,7 @@
 """A client's VAE trained with DP-SGD (Opacus), and prototypes from samples of its prior.
 
 Every quantity but the clipped gradients is public: the start (no marginal frequencies, unlike
-:mod:`fedcover.models.vaes`), the sampling rate, the steps, the noise; see
+:mod:`fedcover.models.vae`), the sampling rate, the steps, the noise; see
 :mod:`fedcover.privacy`. Whether features are binary counts as public, being a property
 of the columns on which all parties agree (``VaeSettings.binary``).
 
@@ -24,20 +24,18 @@ from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import DataError
 from fedcover.models.vae import (
     VAE,
+    Features,
+    Key,
     Posterior,
+    TrainedVae,
     VaeWeights,
     bernoulli_loss,
+    dense,
+    initial_vae_weights,
+    is_binary,
     kl_to_prior,
     sparsity_of_logit,
     squared_loss,
-)
-from fedcover.models.vaes import (
-    Features,
-    Key,
-    TrainedVae,
-    dense,
-    initial_weights_of,
-    settings_binary,
 )
 from fedcover.privacy import noise_multiplier, require_opacus
 
@@ -98,7 +96,7 @@ def trained_private_vae(
     from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 
     # Out of bounds, a gradient could overflow, and the broken weights would betray their node.
-    nodes, binary = torch.tensor(dense(x)).nan_to_num(), settings_binary(settings, x)
+    nodes, binary = torch.tensor(dense(x)).nan_to_num(), is_binary(settings, x)
     nodes.clamp_(-BOUND, BOUND)
     module = VAE(public_start(key, x.shape[1], settings, privacy, binary=binary))
     clipped = GradSampleModuleFastGradientClipping(
@@ -136,7 +134,7 @@ def public_start(
     key: Key, features: int, settings: VaeSettings, privacy: Privacy, *, binary: bool
 ) -> VaeWeights:
     """Weights before training, the same whatever the data are."""
-    start = initial_weights_of(key, features, settings)
+    start = initial_vae_weights(key, features, settings)
     level = math.log(privacy.density / (1 - privacy.density)) if binary else 0.0
     return start._replace(output_bias=torch.full_like(start.output_bias, level))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedcover.carriers.stacked.carrier import threads
+from fedcover.carriers.stacked import threads
 from fedcover.config import recipe_of
 from fedcover.errors import DataError
 from fedcover.paper.grid import Cell

@@ -1,4 +1,8 @@
-"""Append generated nodes to a client's graph (paper, section 5.3, step 3)."""
+r"""Generated nodes become neighbours of a client's own nodes (paper, section 5.3).
+
+Which ones: the score of a pair is the VGAE's inner product :math:`z_u^\top z_v`; the link
+probability is its sigmoid, so both order the pairs alike. Then they are appended to its graph.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fedcover.graphs.labels import NO_LABEL
+from fedcover.plans import count_links
 from fedcover.training.plan import Features, PartyGraph
+
+BLOCK = 2_000_000  # pairs scored at once
 
 
 def augment(
@@ -65,3 +72,73 @@ def trimmed(rows: NDArray[np.floating], count: int) -> sp.csr_array:
 def mean_entries(x: sp.csr_array) -> int:
     """How many entries a row has on average, 1 at least."""
     return max(round(int(x.nnz) / int(x.shape[0])), 1)
+
+
+def choose_links(
+    local: NDArray[np.float32], generated: NDArray[np.float32], share: float, rule: str
+) -> NDArray[np.int64]:
+    """The pairs (2, m) that become edges: generated nodes above, local nodes below.
+
+    ``global``: of all pairs at the client the ``share`` with the largest inner products, as the
+    paper writes. ``node``: of each local node's own pairs the largest ``share``, at least one.
+    """
+    return RULES[rule](local, generated, count_links(rule, len(local), len(generated), share))
+
+
+def nearest(
+    local: NDArray[np.float32],
+    generated: NDArray[np.float32],
+    count: int,
+    block: int = BLOCK,
+) -> NDArray[np.int64]:
+    """Each local node's ``count`` generated nodes with the largest inner products.
+
+    Of equal ones the first counts.
+    """
+    count, rows = min(count, len(generated)), max(block // max(len(generated), 1), 1)
+    chosen = [
+        np.argsort(-(local[start : start + rows] @ generated.T), axis=1, kind="stable")[:, :count]
+        for start in range(0, len(local), rows)
+    ]
+    nodes = np.repeat(np.arange(len(local)), count)
+    return np.stack([np.concatenate(chosen).ravel(), nodes])
+
+
+def top_pairs(
+    local: NDArray[np.float32], generated: NDArray[np.float32], count: int, block: int = BLOCK
+) -> NDArray[np.int64]:
+    """The ``count`` pairs with the largest inner products, in order (all if there are fewer).
+
+    Of equal scores the pair with the smaller local node comes first, then the smaller generated
+    node, so that the choice does not depend on the block. Memory is bounded by the block and twice
+    ``count``: the pairs of a block that cannot be among the first are dropped at once.
+    """
+    width = len(generated)
+    count = min(count, len(local) * width)
+    best, codes = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
+    if count == 0:
+        return np.empty((2, 0), dtype=np.int64)
+    rows = max(block // width, 1)
+    for start in range(0, len(local), rows):
+        scores = (local[start : start + rows] @ generated.T).ravel()
+        at_least = best[-1] if len(best) == count else -np.inf
+        kept = np.flatnonzero(scores > at_least) if at_least > -np.inf else np.arange(len(scores))
+        best = np.concatenate([best, scores[kept]])
+        codes = np.concatenate([codes, kept + start * width])
+        order = _first(best, codes, count)
+        best, codes = best[order], codes[order]
+    nodes, generated_nodes = np.divmod(codes, width)
+    return np.stack([generated_nodes, nodes])
+
+
+def _first(scores: NDArray[np.float32], codes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """The positions of the ``count`` largest scores in order; ties by ascending code."""
+    places = np.arange(len(scores))
+    if len(scores) > count:
+        smallest = np.partition(scores, len(scores) - count)[len(scores) - count]
+        places = np.flatnonzero(scores >= smallest)
+    order = np.lexsort((codes[places], -scores[places]))
+    return places[order[:count]]
+
+
+RULES = {"node": nearest, "global": top_pairs}

@@ -6,25 +6,24 @@ mixtures, RAPS's constants and the weights of graph scores come from validation 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcover import conformal
 from fedcover.config import recipe_of
-from fedcover.conformal.protocol import Message
+from fedcover.conformal.metrics import tally
+from fedcover.conformal.protocol import Message, words
 from fedcover.graphs.similar import similar_to
 from fedcover.graphs.splits import Role
 from fedcover.models import mixture
+from fedcover.plans import GROUPS, cases_of
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
 
 Logits = NDArray[np.float32]
-
-TALLIED = ("test", "covered", "labels", "singletons", "empty")
-"""What a party counts of its sets: nodes, those covered, labels in all sets, and so on."""
 
 
 def logits(party: Party, method: str) -> Logits:
@@ -168,14 +167,9 @@ def member(party: Party) -> NDArray[np.int64]:
 
 def group_numbers(party: Party) -> NDArray[np.int64]:
     """The number that the federation gives each group of this party."""
-    names = words(party.knows("data/groups")["names"])
+    names = words(party.knows(GROUPS)["names"]).split("\n")
     place = {name: number for number, name in enumerate(names)}
     return np.array([place[name] for name in party.data.group_names])
-
-
-def words(array: NDArray[Any]) -> list[str]:
-    """The lines of a message that is text."""
-    return np.asarray(array, dtype=np.uint8).tobytes().decode().split("\n")
 
 
 def quantile(party: Party, part: str, query: Message) -> Message:
@@ -191,13 +185,12 @@ def quantile(party: Party, part: str, query: Message) -> Message:
 
 def sets(party: Party, part: str, query: Message) -> Message:
     """Make the sets of the test nodes, keep them, and count what they hold."""
-    method, config = part.rpartition("/")[0], party.config
+    method = part.rpartition("/")[0]
     test = party.data.nodes(Role.TEST)
-    cases = [(s, q, a) for s in config.scores for q in config.quantiles for a in config.alphas]
     q_hats = query["q_hat"]
     made = [
         sets_of(party, method, name, q_hat, test)
-        for (name, _, _), q_hat in zip(cases, q_hats, strict=True)
+        for (name, _, _), q_hat in zip(cases_of(party.config), q_hats, strict=True)
     ]
     party.sets[method] = made
     y = party.data.y[test]
@@ -223,16 +216,9 @@ def sets_of(
     return conformal.prediction_sets(rows, float(q_hat[0]))
 
 
-def tally(sets: NDArray[np.bool_], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """As :data:`TALLIED` has it."""
-    sizes = sets.sum(axis=1)
-    covered = conformal.covered(sets, labels).sum()
-    return np.array([len(sets), covered, sizes.sum(), (sizes == 1).sum(), (sizes == 0).sum()])
-
-
 def thresholds_of(party: Party) -> int:
     """How many numbers the threshold of one case is, as the party gets it."""
     kind = party.config.calibrate
     if kind == "group":
-        return len(words(party.knows("data/groups")["names"]))
+        return words(party.knows(GROUPS)["names"]).count("\n") + 1
     return party.classes if kind == "class" else 1

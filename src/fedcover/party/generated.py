@@ -26,16 +26,14 @@ from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.models import Weights
-from fedcover.party.augment import append_rows, augment, mean_entries, trimmed
-from fedcover.party.links import choose_links
+from fedcover.party.augment import append_rows, augment, choose_links, mean_entries, trimmed
+from fedcover.party.neighgen import mended
 from fedcover.party.prototypes import all_prototypes
-from fedcover.plans import LINKER, cell_of
+from fedcover.plans import LINKER, PROTOTYPES, cell_of
 from fedcover.training.plan import Features, PartyGraph
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
-
-PROTOTYPES = "gen/prototypes"
 
 
 @dataclass(frozen=True)
@@ -85,8 +83,7 @@ def graph_of(party: Party, part: str) -> PartyGraph:
     if recipe.method.graph == "restored":
         return party.restored
     if recipe.method.graph == "mended":
-        mended: PartyGraph = party.made["mended"]
-        return mended
+        return mended(party)
     if recipe.method.graph != "gen":
         return party.graph
     if cell := cell_of(step):
@@ -156,7 +153,7 @@ def unlinked(graph: PartyGraph, got: Got) -> PartyGraph:
 
 def isolated(features: Features, weights: Weights) -> NDArray[np.float32]:
     """The GCN's outputs for nodes without edges, whose only neighbour is themselves."""
-    first, first_bias, second, second_bias = (tensor.numpy() for tensor in weights.tensors())
+    first, first_bias, second, second_bias = (tensor.numpy() for tensor in weights)
     hidden = np.maximum(features @ first + first_bias, 0)
     outputs: NDArray[np.float32] = hidden @ second + second_bias
     return outputs

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from fedcover.conformal.protocol import Message
 from fedcover.fixed_point import Integers
-from fedcover.models import Weights
+from fedcover.models.gnn import Weights, arrays_of, weights_of
 from fedcover.plans import start_of
 from fedcover.training.plan import Federation
 from fedcover.training.program import Program
-from fedcover.training.weights import arrays_of, weights_of
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
@@ -51,8 +50,7 @@ class LocalTraining:
         rounds = {int(k.partition(".")[0]) for k in state if k[0].isdigit()}
         self.states = {r: found for r in rounds if (found := weights_of(state, f"{r}."))}
         if self.states:
-            now = self.states[self.round]
-            self.program.restore_own(now, now)
+            self.program.restore_own(self.states[self.round])
 
     def train_until(self, rounds: int) -> list[dict[str, Integers]]:
         """Train the party's own model up to so many rounds; the loss after each of them."""
@@ -130,4 +128,5 @@ def _under_way(party: Party, part: str, total: int = 1, *, anew: bool = False) -
         elif not plan.average:
             training.states[0] = training.program.own_weights(kept=False)[0][0]
         party.training[part] = training
-    return party.training[part]
+    found: LocalTraining = party.training[part]
+    return found

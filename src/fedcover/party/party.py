@@ -19,21 +19,16 @@ from fedcover.errors import DataError, UsageError
 from fedcover.graphs.scaling import Scaling, scaled
 from fedcover.graphs.splits import Role
 from fedcover.models import Weights
-from fedcover.party import calibration, generated, local_training
+from fedcover.party import generated
+from fedcover.party.answers import ANSWERS, SUMS, TOGETHER, TRAINING
 from fedcover.party.augment import augment
 from fedcover.party.data import PartyData
-from fedcover.party.local_training import LocalTraining
-from fedcover.party.statistics import columns, groups, statistics
-from fedcover.party.together import SUMS, TOGETHER
-from fedcover.plans import LINKER, plan_of
+from fedcover.plans import LINKER, PROTOTYPES, SCALING, plan_of
 from fedcover.training.plan import PartyGraph, Plan
-from fedcover.training.program import Program
+from fedcover.training.program import Program, forward
 
 if TYPE_CHECKING:
     from fedcover.training.reference import Reference
-
-SCALING = "data/scaling"
-GROUPS = "data/groups"
 
 
 class Party:
@@ -57,7 +52,7 @@ class Party:
         self.sets: dict[str, list[NDArray[np.bool_]]] = {}  # by method: of its test nodes
         self._logits: dict[str, NDArray[np.float32]] = {}
         self.made: dict[Any, Any] = {}  # what its answers have worked out and need again
-        self.training: dict[str, LocalTraining] = {}  # under way
+        self.training: dict[str, Any] = {}  # under way: a LocalTraining, or FedSage+'s NeighGens
         self.engine: type[Program | Reference] = Program  # how it trains
 
     def speaking_for(self, roles: NDArray[np.int8], number: int) -> Party:
@@ -152,36 +147,14 @@ class Party:
 
     def take_linker(self, other: Party) -> None:
         """Use the prototypes that another party of the same data got, and its link predictor."""
-        self.told[generated.PROTOTYPES] = other.told[generated.PROTOTYPES]
+        self.told[PROTOTYPES] = other.told[PROTOTYPES]
         self.has_model(LINKER, other.weights[LINKER], other.logits(LINKER))
         self.made |= {name: other.made[name] for name in ("got", "received") if name in other.made}
 
     def logits(self, part: str) -> NDArray[np.float32]:
         """What the model of this part says about the party's own nodes."""
         if part not in self._logits:
-            from fedcover.training.forward import forward
-
             graph, plan = self.graph_of(part), self.plan(part)
             rows = forward([graph], [self.weights[part]], plan)[0]
             self._logits[part] = rows[: len(self.data.y)]
         return self._logits[part]
-
-
-TRAINING: dict[str, Callable[[Party, str, int, Message], Message]] = {
-    "train": local_training.train,
-    "train alone": local_training.train_alone,
-    "start alone": local_training.train_alone,
-}
-
-ANSWERS: dict[str, Callable[[Party, str, Message], Message]] = {
-    "columns": columns,
-    "statistics": statistics,
-    "groups": groups,
-    "temperature": calibration.temperature,
-    "mixture": calibration.mixture_losses,
-    "raps": calibration.raps,
-    "diffusion": calibration.diffusion,
-    "quantile": calibration.quantile,
-    "sets": calibration.sets,
-}
-"""What a party can be asked besides training and :mod:`fedcover.party.together`."""

@@ -13,14 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import UsageError
 from fedcover.models.private_vae import check_size, prior_samples, trained_private_vae
-from fedcover.models.vaes import Features, Key, trained_vae
+from fedcover.models.vae import Features, Key, trained_vae
 
 STARTS = 3  # k-means++ starts; the best one counts
 
@@ -172,6 +169,11 @@ def _k_means(
     weights: NDArray[np.number] | None = None,
 ) -> NDArray[np.integer]:
     """Labels 0, 1, … without gaps; equal points may leave fewer than ``m`` clusters."""
+    # Loading scikit-learn takes a second, which runs without Gen do not need.
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
     model = KMeans(m, n_init=STARTS, random_state=int(rng.integers(2**31)))
     # One thread: the problems are small, and sums in a fixed order give the same centres again.
     with threadpool_limits(limits=1), warnings.catch_warnings():

@@ -25,8 +25,8 @@ from fedcover.models import Weights
 from fedcover.models.mixture import TINY, mixed
 from fedcover.party.augment import augment
 from fedcover.predictor.nodes import GraphNodes, inside, located, touched
-from fedcover.training.forward import forward
 from fedcover.training.plan import PartyGraph, Plan
+from fedcover.training.program import forward
 
 if TYPE_CHECKING:
     from fedcover.predictor.predictor import Predictor

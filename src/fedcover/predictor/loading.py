@@ -17,7 +17,7 @@ from fedcover.errors import DataError, UsageError
 from fedcover.files import check_regular
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema, parse_schema
-from fedcover.models import Weights
+from fedcover.models.gnn import WEIGHTS, Weights
 from fedcover.predictor.calibration import Calibration, Groups
 from fedcover.predictor.inference import Generated, Model
 from fedcover.predictor.nodes import RunNodes
@@ -27,7 +27,6 @@ from fedcover.predictor.saving import (
     FOLDER,
     FORMAT,
     JSON,
-    WEIGHTS,
     WORDS,
     Arrays,
     checksum,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save as pack
 
 from fedcover.conformal import RULES
-from fedcover.models import Weights
+from fedcover.models.gnn import WEIGHTS
 from fedcover.predictor.inference import PLANNED, Model
 from fedcover.predictor.predictor import Predictor
 
@@ -26,7 +26,6 @@ FOLDER = "model"
 """Where a run folder keeps its predictors, one folder a method."""
 
 Arrays = dict[str, NDArray[Any]]
-WEIGHTS = tuple(f.name for f in fields(Weights))
 WORDS = ("method", "seed", "labels", "features", "clients", "given", "whole", "temperature")
 
 PROMISE = """For test nodes that were in the graph when the predictor was calibrated: {band}. Not

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedcover.config.names import MODELS
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
-from fedcover.models.gnn import operators
+from fedcover.models.gnn import weight_shapes
 from fedcover.predictor.calibration import Calibration
 from fedcover.predictor.inference import Generated, Model
 from fedcover.predictor.nodes import SALT_BYTES
@@ -58,10 +58,9 @@ def _check_model(model: Model, features: int, labels: int, parts: int) -> None:
     _must(isinstance(plan.unit_features, bool), "whether features have length 1 is not said")
     _must(plan.batch_size is None or _whole(plan.batch_size), "the batch size must be whole")
     _must(len(model.weights) == parts, "weights must be given for each client")
-    hidden, count = plan.hidden, operators(plan.model)
-    shapes = ((count * features, hidden), (hidden,), (count * hidden, labels), (labels,))
+    shapes = weight_shapes(plan.model, features, plan.hidden, labels).values()
     for weights in {id(one): one for one in model.weights}.values():
-        for tensor, shape in zip(weights.tensors(), shapes, strict=True):
+        for tensor, shape in zip(weights, shapes, strict=True):
             _array(tensor.numpy(), shape, "weights", "f")
     _array(model.prior, (parts, labels), "the prior's values")
     _must(_positive(model.temperature), "the temperature must be positive")

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedcover import conformal
-from fedcover.algorithm.calibrate import Thresholds, cases_of
+from fedcover.algorithm.calibrate import Thresholds
 from fedcover.algorithm.session import Outcome
 from fedcover.config import Config
 from fedcover.conformal.checks import check_shares
@@ -20,6 +20,7 @@ from fedcover.graphs.inspection import TEST_SLACK
 from fedcover.graphs.partition import boundary
 from fedcover.graphs.splits import Role, resplits
 from fedcover.party import calibration
+from fedcover.plans import cases_of
 from fedcover.simulation.frames import scores_frame, sets_frame
 from fedcover.simulation.repetition import Federation, Repetition
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from fedcover.algorithm.session import Session
-from fedcover.carriers.stacked.lockstep import Repetition as Carried
+from fedcover.carriers.loopback import Loopback
 from fedcover.config import Config, recipe_of
 from fedcover.graphs.assemble import bag_of_words, feature_matrix
 from fedcover.graphs.partition import Partition, partition
@@ -52,7 +52,7 @@ class Federation:
     repetition: Repetition
     parties: Sequence[Party]
     session: Session
-    carried: Carried
+    carried: Loopback
     owner: Party | None = None
 
     @property
@@ -104,7 +104,7 @@ def centre(repetition: Repetition, config: Config) -> tuple[Federation, Federati
 def _federation(
     repetition: Repetition, parties: Sequence[Party], owner: Party | None = None
 ) -> Federation:
-    graph, carried = repetition.graph, Carried(parties)
+    graph, carried = repetition.graph, Loopback(parties)
     session = Session(
         parties[0].config,
         parties[0].classes,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedcover.models import Weights
 from fedcover.training.first_layer import SparseFirst
-from fedcover.training.sparse import Bag
+from fedcover.training.layout import Bag
 from fedcover.training.stack import Parameters, Stack
 
 
@@ -50,78 +50,59 @@ class Averaging:
             self._scale_rows = self._scale[torch.from_numpy(first.client_of_row)]
 
     def shared(self, weights: Sequence[Weights]) -> Parameters:
-        """One model for each federation, laid out for the stack."""
-        firsts = [w.first for w in weights]
+        """One model for each federation, laid out for the stack, in the plan's precision."""
+        firsts, *others = zip(*(w.to(self._stack.plan.dtype) for w in weights), strict=True)
         if self._row_of is None:
             first = torch.stack(firsts)
         else:
             first = torch.cat([_by_feature(f, self._stack.operators) for f in firsts])
-        return Parameters(
-            first,
-            torch.stack([w.first_bias for w in weights]),
-            torch.stack([w.second for w in weights]),
-            torch.stack([w.second_bias for w in weights]),
-        )
+        return Parameters(first, *map(torch.stack, others))
 
     def broadcast(self, shared: Parameters, into: Parameters | None = None) -> Parameters:
         """What every party starts a round with, in a new place or in that of ``into``."""
         first = self._federation_of if self._row_of is None else self._row_of
         rows = (first, *[self._federation_of] * 3)
-        places = into.tensors() if into else [None] * len(rows)
+        moved = zip(shared, rows, into or [None] * len(rows), strict=True)
         return Parameters(
-            *(
-                torch.index_select(tensor, 0, row, out=place)
-                for tensor, row, place in zip(shared.tensors(), rows, places, strict=True)
-            )
+            *(torch.index_select(tensor, 0, row, out=place) for tensor, row, place in moved)
         )
 
     def average(self, local: Parameters, sent: Parameters, shared: Parameters) -> Parameters:
         """The shared models with the sum of their parties' changes; ``sent`` is overwritten."""
         terms = self._terms(local, sent)
-        sums = [
-            (self._sum @ term.flatten(1)).view(-1, *term.shape[1:]) for term in terms.tensors()[1:]
-        ]
+        sums = [(self._sum @ term.flatten(1)).view(-1, *term.shape[1:]) for term in terms[1:]]
         if self._row_of is None:
             first = (self._sum @ terms.first.flatten(1)).view(-1, *terms.first.shape[1:])
         else:
             first = self._sum_rows(terms.first)
         return Parameters(
-            *(
-                change.add_(before)
-                for change, before in zip((first, *sums), shared.tensors(), strict=True)
-            )
+            *(change.add_(before) for change, before in zip((first, *sums), shared, strict=True))
         )
 
     def change(self, local: Parameters, sent: Parameters, client: int) -> Weights:
         """One party's term of the sum, in units of 2^-bits; ``sent`` is overwritten."""
         terms, stack = self._terms(local, sent), self._stack
-        start = Parameters(
-            terms.first.new_zeros(stack.federations * stack.features, terms.first.shape[-1])
-            if self._row_of is not None
-            else terms.first,
-            *terms.tensors()[1:],
-        )
-        return self.client_weights(terms, start, client)
+        first = terms.first
+        if self._row_of is not None:
+            first = first.new_zeros(stack.federations * stack.features, first.shape[-1])
+        return self.client_weights(terms, terms._replace(first=first), client)
 
     def _terms(self, local: Parameters, sent: Parameters) -> Parameters:
         """round(share · (local − sent) · 2^bits), in the place of ``sent``."""
         scales = [self._scale] * 4
         if self._row_of is not None:
             scales[0] = self._scale_rows
-        for now, before, scale in zip(local.tensors(), sent.tensors(), scales, strict=True):
+        for now, before, scale in zip(local, sent, scales, strict=True):
             torch.sub(now, before, out=before)
             before.mul_(scale.view(-1, *[1] * (before.dim() - 1))).round_()
         return sent
 
-    def federation_of_rows(self, shared: bool) -> list[Tensor]:
-        """For each tensor of the parameters, the federation that its rows belong to."""
-        stack = self._stack
-        others = torch.arange(stack.federations) if shared else self._federation_of
-        first = others
-        if isinstance(stack.first, SparseFirst):
-            by_client = self._federation_of[torch.from_numpy(stack.first.client_of_row)]
-            first = others.repeat_interleave(stack.features) if shared else by_client
-        return [first, others, others, others]
+    def federation_of_rows(self) -> list[Tensor]:
+        """For each tensor of the parties' parameters, the federation that its rows belong to."""
+        first = own = self._federation_of
+        if isinstance(self._stack.first, SparseFirst):
+            first = own[torch.from_numpy(self._stack.first.client_of_row)]
+        return [first, own, own, own]
 
     def weights(self, shared: Parameters, federation: int) -> Weights:
         """One federation's shared model."""
@@ -130,8 +111,7 @@ class Averaging:
         else:
             rows = shared.first.view(self._stack.federations, self._stack.features, -1)
             first = _by_operator(rows[federation], self._stack.operators)
-        tensors = (t[federation] for t in shared.tensors()[1:])
-        return Weights(first.clone(), *(t.clone() for t in tensors))
+        return Weights(first.clone(), *(tensor[federation].clone() for tensor in shared[1:]))
 
     def client_weights(self, local: Parameters, start: Parameters, client: int) -> Weights:
         """One stacked client's own model; ``start`` holds the rows that it never touched."""
@@ -144,7 +124,7 @@ class Averaging:
             first = _by_operator(first, stack.operators)
         else:
             first = local.first[client].clone()
-        return Weights(first, *(t[client].clone() for t in local.tensors()[1:]))
+        return Weights(first, *(tensor[client].clone() for tensor in local[1:]))
 
 
 def _by_feature(first: Tensor, operators: int) -> Tensor:

@@ -16,9 +16,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedcover.training.layout import Index, Layout, distinct
+from fedcover.training.layout import Bag, Index, Layout, TwoWay, distinct
 from fedcover.training.plan import PartyGraph
-from fedcover.training.sparse import Bag, TwoWay
 
 
 class Hidden(Protocol):

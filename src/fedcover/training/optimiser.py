@@ -12,9 +12,8 @@ from torch import Tensor
 
 from fedcover.training.first_layer import SparseFirst
 from fedcover.training.layout import Index
-from fedcover.training.links import LinkField
 from fedcover.training.plan import batches
-from fedcover.training.receptive_field import TrainingField
+from fedcover.training.receptive_field import LinkField, TrainingField
 from fedcover.training.stack import Parameters, Stack
 
 
@@ -31,6 +30,7 @@ class Optimiser:
         sizes = np.array([len(c.train) for c in stack.clients])
         batch = plan.batch_size or int(sizes.max())
         self._steps = plan.local_epochs * -(-sizes // batch)
+        self._drift = [torch.empty_like(t) for t in local] if plan.prox else []
         self._train = np.split(stack.nodes("train"), np.cumsum(sizes)[:-1])
         self._whole: TrainingField | LinkField | None = None
         if plan.task == "links":
@@ -50,10 +50,10 @@ class Optimiser:
         for step, field in zip(range(int(self._steps.max())), fields, strict=False):
             gradients = field.gradients(local, (round_ << 20) + step)
             if prox and step > 0:  # before the first step nothing has drifted
-                for gradient, now, before in zip(
-                    gradients, local.tensors(), sent.tensors(), strict=True
+                for gradient, now, before, drift in zip(
+                    gradients, local, sent, self._drift, strict=True
                 ):
-                    gradient.add_(now - before, alpha=prox)
+                    gradient.add_(torch.sub(now, before, out=drift), alpha=prox)
             for group in self._groups:
                 if step < group.steps:
                     group.step(gradients)
@@ -72,8 +72,8 @@ class Optimiser:
         """For each step, the field of the batches of those clients that still have one."""
         stack = self._stack
         schedules = [
-            batches(len(nodes), stack.plan, int(seed), int(number), round_)
-            for nodes, seed, number in zip(self._train, stack.seed_of, stack.number_of, strict=True)
+            batches(len(nodes), stack.plan, *key, round_)
+            for nodes, key in zip(self._train, stack.keys, strict=True)
         ]
         for step in range(int(self._steps.max())):
             chosen = [
@@ -94,7 +94,7 @@ class _Group:
         if isinstance(stack.first, SparseFirst):
             first = stack.first.rows_of(rows.start, rows.stop)
         self._rows = [first, rows, rows, rows]
-        self._views = [t[r] for t, r in zip(local.tensors(), self._rows, strict=True)]
+        self._views = [t[r] for t, r in zip(local, self._rows, strict=True)]
         self.adam = torch.optim.Adam(self._views, lr=stack.plan.lr, fused=True)
 
     def step(self, gradients: list[Tensor]) -> None:

@@ -42,6 +42,11 @@ class PartyGraph:
         return len(self.y) - self.generated
 
     @property
+    def real_edges(self) -> NDArray[np.int64]:
+        """The edges between real nodes."""
+        return self.edge_index[:, (self.edge_index < self.own).all(axis=0)]
+
+    @property
     def edge_weight(self) -> NDArray[np.float64]:
         """How much each edge counts."""
         generated = (self.edge_index >= self.own).any(axis=0)

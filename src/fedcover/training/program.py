@@ -24,12 +24,12 @@ from torch import Tensor
 from fedcover import fixed_point
 from fedcover.errors import DataError
 from fedcover.models import Weights, initial_weights
+from fedcover.models.gnn import weight_shapes
 from fedcover.training.averaging import Averaging
 from fedcover.training.optimiser import Optimiser
-from fedcover.training.plan import Federation, Plan, initialiser
+from fedcover.training.plan import Federation, PartyGraph, Plan, initialiser
 from fedcover.training.receptive_field import Field
 from fedcover.training.stack import Parameters, Stack
-from fedcover.training.weights import WEIGHTS
 
 
 def fraction_bits(dtype: torch.dtype) -> int:
@@ -42,7 +42,7 @@ def as_integers(terms: Weights) -> dict[str, fixed_point.Integers]:
     try:
         return {
             name: fixed_point.encode(tensor.numpy(), bits=0)
-            for name, tensor in zip(WEIGHTS, terms.tensors(), strict=True)
+            for name, tensor in terms._asdict().items()
         }
     except DataError as error:
         raise DataError(
@@ -80,13 +80,10 @@ class Program:
         began = time.perf_counter()
         self.plan = plan
         self.stack = stack = Stack(federations, plan)
-        bits = fraction_bits(plan.dtype)
-        self._averaging = Averaging(stack, bits, total)
-        size = (stack.features, plan.hidden, plan.classes)
-        drawn = start or [
-            initial_weights(plan.model, *size, initialiser(f.seed)) for f in federations
-        ]
-        self._begun = self._shared = self._averaging.shared([w.to(plan.dtype) for w in drawn])
+        self._averaging = Averaging(stack, fraction_bits(plan.dtype), total)
+        self._size = (plan.model, stack.features, plan.hidden, plan.classes)
+        drawn = start or [initial_weights(*self._size, initialiser(f.seed)) for f in federations]
+        self._begun = self._shared = self._averaging.shared(drawn)
         self._local = self._averaging.broadcast(self._shared)
         self._sent = self._local.clone() if plan.average else self._local
         self._kept = self._local if plan.average else self._local.clone()
@@ -97,21 +94,13 @@ class Program:
     @torch.no_grad()
     def receive(self, weights: Sequence[Weights]) -> None:
         """Go on from these shared weights, one for each federation."""
-        whole = [one.to(self.plan.dtype) for one in weights]
-        self._shared = self._averaging.shared(whole)
+        self._shared = self._averaging.shared(weights)
         self._averaging.broadcast(self._shared, into=self._local)
 
     @property
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Of one model, by tensor."""
-        plan, o = self.plan, self.stack.operators
-        shapes = (
-            (o * self.stack.features, plan.hidden),
-            (plan.hidden,),
-            (o * plan.hidden, plan.classes),
-            (plan.classes,),
-        )
-        return dict(zip(WEIGHTS, shapes, strict=True))
+        return weight_shapes(*self._size)
 
     def shared(self, federation: int) -> Shared:
         """The federation's model after the last average."""
@@ -129,7 +118,7 @@ class Program:
         """All local steps of one round."""
         began = time.perf_counter()
         if self.plan.average:
-            for before, now in zip(self._sent.tensors(), self._local.tensors(), strict=True):
+            for before, now in zip(self._sent, self._local, strict=True):
                 before.copy_(now)
         self._optimiser.round(self._local, round_, self._sent)
         self.seconds += time.perf_counter() - began
@@ -154,11 +143,8 @@ class Program:
         if chosen.all():
             self._kept = self._local.clone()
             return
-        rows_of = self._averaging.federation_of_rows(shared=False)
-        mask = torch.from_numpy(chosen)
-        for kept, now, rows in zip(
-            self._kept.tensors(), self._local.tensors(), rows_of, strict=True
-        ):
+        rows_of, mask = self._averaging.federation_of_rows(), torch.from_numpy(chosen)
+        for kept, now, rows in zip(self._kept, self._local, rows_of, strict=True):
             kept[mask[rows]] = now[mask[rows]]
 
     def own_weights(self, *, kept: bool = True) -> list[list[Weights]]:
@@ -170,11 +156,10 @@ class Program:
         ]
 
     @torch.no_grad()
-    def restore_own(self, now: Weights, kept: Weights) -> None:
-        """Go on with these models of the only party here."""
-        for weights, into in ((now, self._local), (kept, self._kept)):
-            whole = self._averaging.shared([weights.to(self.plan.dtype)])
-            self._averaging.broadcast(whole, into=into)
+    def restore_own(self, weights: Weights) -> None:
+        """Go on with this model of the only party here."""
+        for into in (self._local, self._kept):
+            self._averaging.broadcast(self._averaging.shared([weights]), into=into)
 
     @torch.no_grad()
     def logits(self, weights: Sequence[Weights] | None = None) -> list[list[NDArray[np.float32]]]:
@@ -182,10 +167,8 @@ class Program:
         the models that the parties kept."""
         local = self._kept
         if weights is not None:
-            whole = [one.to(self.plan.dtype) for one in weights]
-            local = self._averaging.broadcast(self._averaging.shared(whole))
-        rows = Field(self.stack, np.arange(len(self.stack.y))).logits(local).numpy()
-        by_party = np.split(rows, self.stack.starts[1:-1])
+            local = self._averaging.broadcast(self._averaging.shared(weights))
+        by_party = _logits(self.stack, local)
         return [[by_party[k] for k in places] for places in self._places()]
 
     def state(self) -> dict[str, NDArray[np.floating]]:
@@ -203,6 +186,23 @@ class Program:
             places = np.flatnonzero(self.stack.federation_of == f)
             found.append(places[np.argsort(self.stack.number_of[places])])
         return found
+
+
+@torch.no_grad()
+def forward(
+    clients: Sequence[PartyGraph], weights: Sequence[Weights], plan: Plan
+) -> list[NDArray[np.float32]]:
+    """The logits of every client's nodes under its own weights, as training computes them."""
+    stack = Stack([Federation([client], 0, first=k) for k, client in enumerate(clients)], plan)
+    averaging = Averaging(stack, bits=0)
+    by_place = _logits(stack, averaging.broadcast(averaging.shared(weights)))
+    return [by_place[place] for place in np.argsort(stack.federation_of)]
+
+
+def _logits(stack: Stack, local: Parameters) -> list[NDArray[np.float32]]:
+    """Of all nodes, by the parties' places in the stack."""
+    rows = Field(stack, np.arange(len(stack.y))).logits(local).numpy()
+    return np.split(rows, stack.starts[1:-1])
 
 
 class _Validation:

@@ -1,4 +1,7 @@
-"""What a set of output nodes depends on, two hops wide: forward pass and hand-written gradient."""
+"""What a set of output nodes depends on, two hops wide: forward pass and hand-written gradient.
+
+On top of it, the gradients of two losses: of labels, and of links.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcover.models import vgae
 from fedcover.training.dropout import Dropout
-from fedcover.training.layout import Index, Layout, distinct
-from fedcover.training.sparse import TwoWay
+from fedcover.training.layout import Index, Layout, TwoWay, distinct
 from fedcover.training.stack import Parameters, Stack
 
 
@@ -143,3 +147,45 @@ class TrainingField(GradientField):
         done = self.forward(p, step)
         error = torch.softmax(done.logits, dim=1).mul_(self._weight).sub_(self._target)
         return self.backward(p, done, error)
+
+
+class LinkField(GradientField):
+    """All nodes, with the gradient of each client's VGAE loss."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack, np.arange(len(stack.y)))
+        self._stack = stack
+        self._samplers = [
+            vgae.PairSampler(client.real_edges, client.own, *key)
+            for client, key in zip(stack.clients, stack.keys, strict=True)
+        ]
+        share = 1.0 / np.diff(stack.starts)
+        self._node_shares = self._tensor(share[stack.client_of_node])
+
+    def gradients(self, p: Parameters, step: int) -> list[Tensor]:
+        """In the parameters' order; ``step`` numbers the draws."""
+        done, stack = self.forward(p, step), self._stack
+        draws = [
+            vgae.noise(client.nodes, stack.plan.classes // 2, *key, step)
+            for client, key in zip(stack.clients, stack.keys, strict=True)
+        ]
+        with torch.enable_grad():
+            outputs = self.outputs(done).requires_grad_()
+            noise = self._tensor(np.concatenate(draws))
+            loss = vgae.link_loss(outputs, noise, *self._pairs(step))
+            (gradient,) = torch.autograd.grad(loss, outputs)
+        return self.gradients_of(p, done, gradient)
+
+    def _pairs(self, step: int) -> tuple[Tensor, Tensor, vgae.Shares]:
+        stacked: list[Tensor] = []
+        shares: list[Tensor] = []
+        for kind in zip(*(sampler(step) for sampler in self._samplers), strict=True):
+            own = [pairs + s for pairs, s in zip(kind, self._stack.starts, strict=False)]
+            stacked.append(torch.from_numpy(np.concatenate(own, axis=1)))
+            count = np.array([pairs.shape[1] for pairs in kind])
+            shares.append(self._tensor(np.repeat(1.0 / np.maximum(count, 1), count)))
+        linked, apart = stacked
+        return linked, apart, vgae.Shares(shares[0], shares[1], self._node_shares)
+
+    def _tensor(self, values: NDArray[np.floating]) -> Tensor:
+        return torch.from_numpy(values).to(self._stack.plan.dtype)

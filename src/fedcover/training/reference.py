@@ -54,8 +54,7 @@ class Reference:
         self._module = to_module(plan.model, drawn.to(plan.dtype), plan.dropout)
         self._sent = self._weights()
         self._adam = torch.optim.Adam(self._module.parameters(), lr=plan.lr)
-        real = (party.edge_index < party.own).all(axis=0)
-        self._pairs = PairSampler(party.edge_index[:, real], party.own, *self._key)
+        self._pairs = PairSampler(party.real_edges, party.own, *self._key)
 
     def receive(self, weights: Sequence[Weights]) -> None:
         """Go on from these shared weights."""
@@ -86,7 +85,7 @@ class Reference:
     def change(self) -> dict[str, fixed_point.Integers]:
         """What the party sends: its share of the sum of changes, as integers."""
         scale = self._share * 2 ** fraction_bits(self.plan.dtype)
-        pairs = zip(self._weights().tensors(), self._sent.tensors(), strict=True)
+        pairs = zip(self._weights(), self._sent, strict=True)
         return as_integers(Weights(*(scale * (now - before) for now, before in pairs)))
 
     def own_weights(self, *, kept: bool = False) -> list[list[Weights]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedcover.models.gnn import operators, propagation
+from fedcover.models.gnn import Weights, operators, propagation
 from fedcover.training.first_layer import DenseFirst, SparseFirst
 from fedcover.training.layout import Index
 from fedcover.training.plan import Federation, Plan, inputs, log_prior
@@ -21,22 +21,10 @@ DENSE_FROM = 0.2
 DENSE_FROM_IN_BATCHES = 0.05
 
 
-@dataclass
-class Parameters:
-    """The weights of all stacked clients."""
-
-    first: Tensor  # sparse: (touched rows, o·hidden); dense: (clients, o·features, hidden)
-    first_bias: Tensor  # (clients, hidden)
-    second: Tensor  # (clients, o·hidden, classes)
-    second_bias: Tensor  # (clients, classes)
-
-    def tensors(self) -> list[Tensor]:
-        """In a fixed order."""
-        return [self.first, self.first_bias, self.second, self.second_bias]
-
-    def clone(self) -> Parameters:
-        """A copy of its own."""
-        return Parameters(*(tensor.clone() for tensor in self.tensors()))
+Parameters = Weights
+"""The weights of all stacked clients: every tensor has the clients in front. Of sparse features,
+``first`` has the touched rows alone, (rows, o·hidden); of dense ones (clients, o·features, hidden).
+"""
 
 
 class Stack:
@@ -58,6 +46,7 @@ class Stack:
         self.federation_of = np.array([f for f, _, _ in members])
         self.number_of = np.array([c for _, c, _ in members])
         self.seed_of = np.array([federations[f].seed for f, _, _ in members])
+        self.keys = [(int(federations[f].seed), number) for f, number, _ in members]
         self.federations = len(federations)
         self.starts = np.concatenate([[0], np.cumsum([c.nodes for c in self.clients])])
         self.client_of_node = np.repeat(np.arange(len(self.clients)), np.diff(self.starts))

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from fedcover.algorithm.session import Outcome
-from fedcover.carriers.network.coordinate import Assignment
-from fedcover.carriers.network.coordinator import Coordinator, Transport
-from fedcover.carriers.network.in_process import InProcess
-from fedcover.carriers.network.job import Job
-from fedcover.carriers.network.member import Member
+from fedcover.carriers.network.coordinator import Coordinator
+from fedcover.carriers.network.job import Assignment, Job
+from fedcover.carriers.network.member import InProcess, Member
+from fedcover.carriers.network.messages import Transport
 from fedcover.config import Config, GenSettings, NetworkSettings
 from fedcover.config.schema import declared
 from fedcover.graphs.schema import Schema, read_schema

@@ -15,19 +15,17 @@ import polars as pl
 import pytest
 import torch
 
-from fedcover.algorithm.calibrate import Census
-from fedcover.algorithm.requests import Train
+from fedcover.algorithm.requests import Census, Train
 from fedcover.carriers.messages import result_of
-from fedcover.carriers.network import journal, proof
-from fedcover.carriers.network.coordinate import FAILURE, Assignment, coordinate
+from fedcover.carriers.network import hello, journal
+from fedcover.carriers.network.coordinate import FAILURE, coordinate, notes
 from fedcover.carriers.network.coordinator import Coordinator
-from fedcover.carriers.network.in_process import InProcess
-from fedcover.carriers.network.job import terms_text
-from fedcover.carriers.network.member import MEMORY, REMEMBERED, Member, _without_values
-from fedcover.carriers.network.messages import Conclusion, Item, Order, Place, Reply, text
-from fedcover.carriers.network.outcome import notes
-from fedcover.carriers.network.record import Refusal, sentences
+from fedcover.carriers.network.job import Assignment, terms_text
+from fedcover.carriers.network.journal import Refusal, sentences
+from fedcover.carriers.network.member import MEMORY, REMEMBERED, InProcess, Member, _without_values
+from fedcover.carriers.network.messages import Item, Order, Place, Reply
 from fedcover.config import GenSettings, VaeSettings
+from fedcover.conformal.protocol import text
 from fedcover.errors import DataError
 from fedcover.fixed_point import encode
 from fedcover.graphs.schema import Schema
@@ -212,9 +210,9 @@ BAD: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "raps shape": ("raps", lambda c: {k: v[:1] for k, v in c.items()}, "shape"),
     "raps counts": ("raps", lambda c: {k: v - 1 for k, v in c.items()}, "not counts"),
     "talk": ("quantile", lambda c: {"7.counts": c["counts"]}, "7.counts"),
-    "width": ("prototypes", lambda c: {k: v[:, 1:] for k, v in c.items()}, "8 features"),
-    "rows": ("prototypes", lambda c: c | {"2": np.zeros((3, 8), np.float32)}, "3 prototypes"),
-    "grid": ("prototypes", lambda c: {"2": c["2"]}, "M = 2"),
+    "width": ("prototypes", lambda c: {k: v[:, 1:] for k, v in c.items()}, ", 8)"),
+    "rows": ("prototypes", lambda c: c | {"2": np.zeros((3, 8), np.float32)}, "not (2, 8)"),
+    "grid": ("prototypes", lambda c: {"2": c["2"]}, "has 2, not 2, 3"),
     "big": ("shared", lambda c: {k: np.repeat(v, 10, axis=0) for k, v in c.items()}, "bytes"),
     "tally": ("sets", lambda c: c | {"tally": c["tally"] + 1}, "test nodes"),
 }
@@ -406,8 +404,8 @@ def test_what_a_site_refuses_at_hello_it_refuses_later_too(
     with pytest.raises(DataError):
         greedy.run()
     one = members(sites)[0]
-    roll = {"roll": proof.roll(greedy.job_id, ["ada", "bob", "cleo"])}
-    told = [Conclusion(None, "data/sites", roll)]
+    roll = {"roll": hello.roll(greedy.job_id, ["ada", "bob", "cleo"])}
+    told = [Item(Place(None, "data/sites", "", 0), roll)]
     reply = one.answer(order(greedy.job_id, "gen/prototypes", "prototypes", 0, {}, told))
     assert "fewer than 5 nodes" in reply.problem
     assert not reply.contents
@@ -428,7 +426,10 @@ def test_settings_and_sets_cannot_be_changed_on_the_way(
         query = {"q_hat": np.array(q_hat)[:, None]}
         reply = one.answer(order(leader.job_id, "fed/sets", "sets", 7, query))
         assert words in reply.problem
-    tricked = [Conclusion(None, "hello", hello), Conclusion(None, "last", {"head": text("x")})]
+    tricked = [
+        Item(Place(None, part, "", 0), arrays)
+        for part, arrays in (("hello", hello), ("last", {"head": text("x")}))
+    ]
     one.answer(order(leader.job_id, "fed/shared", "dance", 0, {}, tricked))
     query = {"q_hat": np.array([[0.5], [0.5]])}
     again = members(sites)[0].answer(order(leader.job_id, "fed/sets", "sets", 8, query))
@@ -625,7 +626,7 @@ def test_a_site_that_missed_its_own_training_catches_up(
         found = member._under_way.party(0)
         alone = Party(found.data, found.config, found.classes)
         local_training.finish(alone, "loc/shared", {"keep": np.array(best)})
-        pair = (one.weights["loc/shared"].tensors() for one in (found, alone))
+        pair = (one.weights["loc/shared"] for one in (found, alone))
         assert all(torch.equal(left, right) for left, right in zip(*pair, strict=True))
 
 

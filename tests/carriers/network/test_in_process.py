@@ -11,12 +11,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 from fedcover.carriers.network.checkpoint import Checkpoint
-from fedcover.carriers.network.coordinate import Assignment, coordinate
+from fedcover.carriers.network.coordinate import coordinate
 from fedcover.carriers.network.coordinator import Coordinator
-from fedcover.carriers.network.in_process import InProcess
-from fedcover.carriers.network.job import Job
+from fedcover.carriers.network.job import Assignment, Job
+from fedcover.carriers.network.member import InProcess
 from fedcover.carriers.network.messages import Order, Reply
-from fedcover.config import Config, PersonalSettings
+from fedcover.config import Config, NeighGenSettings, PersonalSettings
 from fedcover.graphs import load
 from fedcover.graphs.sites import site_folders
 from fedcover.simulation import run
@@ -112,8 +112,9 @@ def test_a_coordinator_that_is_killed_goes_on_to_the_same_result(
         assert not again.beside.exists()
 
 
+@pytest.mark.parametrize("methods", [("gen", "fed+mix"), ("fedsage+", "fedsage++tuned")])
 def test_a_site_that_is_killed_goes_on_to_the_same_result(
-    sites: Path, coordinator: Callable[..., Coordinator]
+    methods: tuple[str, ...], sites: Path, coordinator: Callable[..., Coordinator]
 ) -> None:
     """Every order is answered by a new process, so to speak."""
 
@@ -124,7 +125,8 @@ def test_a_site_that_is_killed_goes_on_to_the_same_result(
             self._members = {member.name: member for member in members(sites)}
             yield from super().exchange(orders, seconds)
 
-    changes = {**ALL, "methods": ("gen", "fed+mix"), "seeds": 2, "stride": 2}
+    neighgen = NeighGenSettings(warm_up=2, rounds=2, local_epochs=1, latent=8, hidden=8)
+    changes = {**ALL, "methods": methods, "seeds": 2, "stride": 2, "neighgen": neighgen}
     expected = coordinator(**changes).run()
     found = coordinator(Forgetful(members(sites)), **changes).run()
     for seed, own in expected.items():

@@ -10,9 +10,10 @@ import polars as pl
 import pytest
 
 from fedcover.carriers.network import journal
-from fedcover.carriers.network.coordinate import Assignment, coordinate
+from fedcover.carriers.network.coordinate import coordinate
 from fedcover.carriers.network.coordinator import Coordinator
-from fedcover.carriers.network.in_process import InProcess
+from fedcover.carriers.network.job import Assignment
+from fedcover.carriers.network.member import InProcess
 from fedcover.carriers.network.messages import Order, Place, Reply
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import feature_matrix

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from fedcover.carriers.averages import AVERAGES, TRIMMED, median, trimmed
+from fedcover.carriers.messages import AVERAGES, TRIMMED, median, trimmed
 
 values = st.integers(1, 11).flatmap(
     lambda sites: arrays(np.float32, (sites, 3), elements=st.floats(-100, 100, width=32))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcover.conformal.protocol import Message
 from fedcover.files import write_whole
 
 Arrays = dict[str, NDArray[Any]]
+Held = TypeVar("Held")
 
 
 class Checkpoint:
@@ -30,19 +32,54 @@ class Checkpoint:
         if self._folder is None:
             return None
         try:
-            with np.load(self._path(name), allow_pickle=False) as stored:
+            with np.load(_file(self._folder, name), allow_pickle=False) as stored:
                 return {key: stored[key] for key in stored.files}
         except FileNotFoundError:
             return None
 
     def write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Replace what stands under this name."""
-        if self._folder is None:
-            return
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]
-        write_whole(self._path(name), buffer.getvalue())
+        if self._folder is not None:
+            buffer = io.BytesIO()
+            np.savez(buffer, **arrays)  # type: ignore[arg-type]
+            write_whole(_file(self._folder, name), buffer.getvalue())
 
-    def _path(self, name: str) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{quote(name, safe='')}.npz"
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{quote(name, safe='')}.npz"
+
+
+class OnDisk(MutableMapping[str, Held], Generic[Held]):
+    """What is known of every part of a job, in memory and on disk."""
+
+    def __init__(
+        self,
+        memory: Checkpoint,
+        prefix: str,
+        packed: Callable[[Held], Arrays],
+        unpacked: Callable[[Message], Held],
+    ) -> None:
+        self._memory, self._prefix = memory, prefix
+        self._packed, self._unpacked = packed, unpacked
+        self._held: dict[str, Held] = {}
+
+    def __getitem__(self, part: str) -> Held:
+        if part not in self._held:
+            found = self._memory.read(f"{self._prefix} {part}")
+            if found is None:
+                raise KeyError(part)
+            self._held[part] = self._unpacked(found)
+        return self._held[part]
+
+    def __setitem__(self, part: str, value: Held) -> None:
+        self._memory.write(f"{self._prefix} {part}", self._packed(value))
+        self._held[part] = value
+
+    def __delitem__(self, part: str) -> None:
+        raise NotImplementedError("a site forgets nothing while a job is under way")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)

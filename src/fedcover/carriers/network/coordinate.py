@@ -1,22 +1,45 @@
-"""A coordinator's whole job: lead it, go on after a crash, write the run folder."""
+"""A coordinator's whole job: lead it, go on after a crash, write the run folder.
+
+The folder holds counts and averages over the sites, and no node.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict
 from logging import getLogger
 from pathlib import Path
+from typing import Any
 
+import polars as pl
+
+from fedcover import __version__
+from fedcover.algorithm.calibrate import Thresholds
+from fedcover.algorithm.session import Outcome
+from fedcover.carriers.network import journal
 from fedcover.carriers.network.checkpoint import Checkpoint
-from fedcover.carriers.network.coordinator import Coordinator, OnRound, Transport
-from fedcover.carriers.network.job import Job
-from fedcover.carriers.network.journal import FILE, Journal
-from fedcover.carriers.network.outcome import write_outcome
+from fedcover.carriers.network.coordinator import Coordinator, Outcomes
+from fedcover.carriers.network.job import Assignment
+from fedcover.carriers.network.messages import Transport
 from fedcover.errors import DataError, FedcoverError
 from fedcover.files import write_whole
 from fedcover.graphs.schema import Schema
-from fedcover.run_folder import check_target
+from fedcover.plans import cases_of
+from fedcover.privacy import spending
+from fedcover.report.page import write_run_page
+from fedcover.run_folder import check_target, hardware, versions, write_run
+from fedcover.tables import (
+    GROUPS,
+    KEY,
+    LEDGER,
+    RESULTS,
+    SETS,
+    THRESHOLDS,
+    frame,
+    ledger_frame,
+)
 
 FAILURE = "failed.txt"
 """Why a job has ended without a run folder, for whoever waits for it."""
@@ -24,68 +47,212 @@ FAILURE = "failed.txt"
 _log = getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """What is to be done, and where the run folder goes."""
-
-    job: Job
-    schema: Schema
-    out: Path
-
-    @property
-    def beside(self) -> Path:
-        """What a coordinator that is started again needs; gone when the run folder stands."""
-        return job_folder(self.out)
-
-
-def job_folder(out: Path) -> Path:
-    """Where a job keeps what it needs to go on, beside its run folder."""
-    return out.parent / f"{out.name}.job"
-
-
-def coordinate(
-    assignment: Assignment, transport: Transport, on_round: OnRound | None = None
-) -> Path:
+def coordinate(assignment: Assignment, transport: Transport) -> Path:
     """Lead the job over this transport; the run folder that it wrote."""
-    job, schema, out = assignment.job, assignment.schema, assignment.out
+    schema, out, beside = assignment.schema, assignment.out, assignment.beside
     check_target(out)
-    ledger = assignment.beside / FILE
-    coordinator = Coordinator(
-        job,
-        schema,
-        transport,
-        Checkpoint(assignment.beside),
-        Journal(ledger),
-        on_round or _say,
-    )
-    failure = assignment.beside / FAILURE
+    memory, ledger = Checkpoint(beside), journal.Journal(beside / journal.FILE)
+    coordinator = Coordinator(assignment.job, schema, transport, memory, ledger)
+    failure = beside / FAILURE
     failure.unlink(missing_ok=True)
     try:
         outcomes = coordinator.run()
-        write_outcome(out, coordinator, schema, outcomes, ledger)
-    except (FedcoverError, OSError) as error:
-        said = error if isinstance(error, FedcoverError) else _explained(error, assignment.beside)
-        _leave(failure, str(said))
-        raise said from error
+        write_outcome(out, coordinator, schema, outcomes, beside / journal.FILE)
     except Exception as error:  # whoever waits for the job must hear of it
-        _leave(failure, f"it failed in a way that nobody foresaw: {type(error).__name__}: {error}")
+        said = str(error)
+        if isinstance(error, OSError):
+            said = f"{error.filename or beside}: {error.strerror or error}; mend it and start the "
+            said += "job again to go on."
+        elif not isinstance(error, FedcoverError):
+            said = f"it failed in a way that nobody foresaw: {type(error).__name__}: {error}"
+        with suppress(OSError):
+            write_whole(failure, f"{said}\n".encode())
+        if isinstance(error, OSError):
+            raise DataError(said) from error
         raise
-    shutil.rmtree(assignment.beside, ignore_errors=True)
+    shutil.rmtree(beside, ignore_errors=True)
     _log.info("%s is written", out)
     return out
 
 
-def _leave(failure: Path, sentence: str) -> None:
-    with suppress(OSError):
-        write_whole(failure, f"{sentence}\n".encode())
-
-
-def _explained(error: OSError, place: Path) -> DataError:
-    return DataError(
-        f"{error.filename or place}: {error.strerror or error}; mend it and start the job again to "
-        "go on."
+def write_outcome(
+    folder: Path, coordinator: Coordinator, schema: Schema, outcomes: Outcomes, ledger: Path
+) -> Path:
+    """Write the run folder whole; ``ledger`` is the coordinator's own."""
+    name, job, sites = folder.name, coordinator.job, coordinator.sites
+    census, record, config = coordinator.census, coordinator.record, job.config
+    own = list(_threshold_rows(coordinator, schema, outcomes))
+    gen = any(method.startswith("gen") for method in config.methods)
+    spent = asdict(spending(config.privacy)) if config.privacy is not None and gen else None
+    return write_run(
+        folder,
+        results=frame(_results(name, coordinator, outcomes), RESULTS),
+        groups=frame(_groups(coordinator, outcomes), GROUPS),
+        sets=pl.DataFrame(schema=SETS),
+        ledger=_ledger(coordinator, outcomes, ledger),
+        thresholds=frame(own, THRESHOLDS) if config.calibrate != "pooled" else None,
+        info={
+            "fedcover": __version__,
+            "graph": {
+                "name": name,
+                "nodes": sum(census.of("nodes").values()),
+                "features": len(schema.feature_names),
+                "labels": len(schema.labels),
+                "label_names": list(schema.labels),
+                "schema": schema.fingerprint,
+            },
+            "config": asdict(config),
+            "seeds": list(outcomes),
+            "federation": {
+                "sites": {site: dict(census.counts[k]) for k, site in enumerate(sites)},
+                "least": job.least,
+                "average": job.average,
+                "answered": {p: list(map(list, a)) for p, a in record.answered.items()},
+                "seconds": {
+                    phase: {cause: round(seconds, 3) for cause, seconds in causes.items()}
+                    for phase, causes in record.seconds.items()
+                },
+            },
+            "chosen_on_validation": _chosen(outcomes),
+            "privacy": spent,
+            "notes": notes(coordinator, outcomes),
+            "versions": versions(),
+            "hardware": hardware(),
+        },
+        finish=write_run_page,
+        copies={journal.FILE: ledger},
     )
 
 
-def _say(phase: str, round_: int, answered: int, sites: int) -> None:
-    _log.info("%s, round %d: %d of %d sites", phase, round_, answered, sites)
+def _each(outcomes: Outcomes) -> Iterator[tuple[str, int, Outcome]]:
+    """Method by method, and of each the seeds."""
+    for method in next(iter(outcomes.values())):
+        for seed, found in outcomes.items():
+            yield method, seed, found[method]
+
+
+def _cases(
+    coordinator: Coordinator, outcomes: Outcomes
+) -> Iterator[tuple[int, dict[str, Any], Outcome, Thresholds]]:
+    """Every case of every method and seed: its number, what its rows begin with, and what came."""
+    for method, seed, outcome in _each(outcomes):
+        cases = zip(cases_of(coordinator.job.config), outcome.calibrated.thresholds, strict=True)
+        for k, (case, found) in enumerate(cases):
+            yield k, dict(zip(KEY, (method, *case, seed), strict=True)), outcome, found
+
+
+def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
+    """What whoever reads the numbers must know: who was missing, what was refused."""
+    found: list[str] = []
+
+    def named(sites: frozenset[int]) -> str:
+        return ", ".join(coordinator.sites[k] for k in sorted(sites))
+
+    def place(method: str, seed: int) -> str:
+        return method if len(outcomes) == 1 else f"seed {seed}, {method}"
+
+    for method, seed, outcome in _each(outcomes):
+        there, about = outcome.calibrated.parties, place(method, seed)
+        if absent := coordinator.census.parties - there:
+            found.append(
+                f"{about}: {named(absent)} missed the calibration and made no sets; the "
+                f"guarantee is for {named(there)}, as K = {len(there)} sites."
+            )
+        if silent := there - outcome.calibrated.tallies.keys():
+            found.append(
+                f"{about}: {named(silent)} did not say what its sets hold; the numbers are "
+                "without it."
+            )
+        found += outcome.notes
+    for _, key, _, threshold in _cases(coordinator, outcomes):
+        if threshold.pooled.note:
+            about = place(key["method"], key["seed"])
+            about += f", {key['score']}, quantile {key['quantile']}"
+            found.append(f"{about}: {threshold.pooled.note}")
+    return [*dict.fromkeys(found), *journal.sentences(coordinator.record.refused)]
+
+
+def _results(name: str, coordinator: Coordinator, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
+    config = coordinator.job.config
+    for k, key, outcome, threshold in _cases(coordinator, outcomes):
+        result = outcome.calibrated
+        test, covered, labels, singletons, empty = _total(outcome, k)
+        tests = max(test, 1)
+        by_site = [own[k, 1] / own[k, 0] for own in result.tallies.values() if own[k, 0]]
+        yield {
+            **key,
+            "dataset": name,
+            "clients": len(result.parties),
+            "partition": "sites",
+            "model": outcome.recipe.method.model or config.model,
+            "n_calibration": threshold.pooled.n_calibration,
+            "n_test": test,
+            "q_hat": threshold.pooled.q_hat if config.calibrate == "pooled" else None,
+            "coverage": covered / tests,
+            "set_size": labels / tests,
+            "singleton_rate": singletons / tests,
+            "empty_rate": empty / tests,
+            "min_client_coverage": min(by_site, default=None),
+            "accuracy": sum(result.correct.values()) / tests,
+        }
+
+
+def _total(outcome: Outcome, case: int) -> list[int]:
+    """The counts of all sites together, as TALLIED has them."""
+    tallies = (own[case].tolist() for own in outcome.calibrated.tallies.values())
+    return [sum(counts) for counts in zip(*tallies, strict=True)]
+
+
+def _groups(coordinator: Coordinator, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
+    for k, key, outcome, _ in _cases(coordinator, outcomes):
+        tallies = [("all", "all", _total(outcome, k))]
+        for site, own in outcome.calibrated.tallies.items():
+            tallies.append(("client", coordinator.sites[site], own[k].tolist()))
+        for kind, group, (test, covered, labels, *_) in tallies:
+            if test:
+                yield {
+                    **key,
+                    "kind": kind,
+                    "group": group,
+                    "n_test": float(test),
+                    "coverage": covered / test,
+                    "set_size": labels / test,
+                }
+
+
+def _threshold_rows(
+    coordinator: Coordinator, schema: Schema, outcomes: Outcomes
+) -> Iterator[dict[str, Any]]:
+    """Those of clients, classes or groups, where they have their own."""
+    kind = coordinator.job.config.calibrate
+    names = schema.labels if kind == "class" else coordinator.groups
+    for _, key, _, found in _cases(coordinator, outcomes):
+        for name, own in zip(names, found.groups, strict=True):
+            yield {**key, "kind": kind, "group": name, **asdict(own)}
+
+
+def _chosen(outcomes: Outcomes) -> dict[str, dict[str, list[Any]]]:
+    """By method and choice: one value a seed."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for method, _, outcome in _each(outcomes):
+        result = outcome.calibrated
+        choices = {
+            "temperature": result.temperature,
+            "raps": result.raps._asdict() if result.raps else None,
+            **{name: chosen._asdict() for name, chosen in result.diffusion.items()},
+            **outcome.chosen,
+        }
+        for choice, value in choices.items():
+            found.setdefault(method, {}).setdefault(choice, []).append(value)
+    return found
+
+
+def _ledger(coordinator: Coordinator, outcomes: Outcomes, path: Path) -> pl.DataFrame:
+    """What each method needed, as a simulation writes it."""
+    sites = coordinator.sites
+    ledgers = journal.ledgers(journal.read(path), sites, list(outcomes))
+    frames = (
+        ledger_frame(method, seed, sites, ledgers[seed].of(method, outcome.parts))
+        for method, seed, outcome in _each(outcomes)
+    )
+    return pl.concat([pl.DataFrame(schema=LEDGER), *frames])

@@ -5,76 +5,32 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from logging import getLogger
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcover.algorithm.calibrate import Census
-from fedcover.algorithm.checks import MOST_COUNTED
-from fedcover.algorithm.requests import (
-    Ask,
-    Check,
-    Conversation,
-    Finish,
-    Keep,
-    Recall,
-    Replies,
-    Tell,
-    Train,
-)
+from fedcover.algorithm import requests
+from fedcover.algorithm.checks import expected
+from fedcover.algorithm.requests import Census, Conversation
 from fedcover.algorithm.session import Outcome, Session
-from fedcover.carriers.loopback import drawn_weights
-from fedcover.carriers.messages import query_of, result_of, told_by, verb_of
-from fedcover.carriers.network import proof
+from fedcover.carriers.messages import FINISH, Asked, lead, query_of, result_of, told_by, verb_of
 from fedcover.carriers.network.checkpoint import Checkpoint
-from fedcover.carriers.network.in_step import Question, Steps, in_step, together
+from fedcover.carriers.network.hello import COUNTED, HELLO, SITES, roll, unfit
 from fedcover.carriers.network.job import Job, terms_text
-from fedcover.carriers.network.journal import Journal
-from fedcover.carriers.network.messages import (
-    HELLO,
-    SITES,
-    Conclusion,
-    Item,
-    Order,
-    Place,
-    Reply,
-    text,
-    words,
-)
-from fedcover.carriers.network.record import Record, Refusal
-from fedcover.carriers.network.train_check import expected
-from fedcover.conformal.protocol import Message, message_bytes
+from fedcover.carriers.network.journal import Journal, Record, Refusal
+from fedcover.carriers.network.messages import Item, Order, Place, Reply, Transport
+from fedcover.conformal.protocol import Message, message_bytes, text, words
 from fedcover.errors import DataError
 from fedcover.graphs.schema import Schema
 from fedcover.models.private_vae import check_size
 
-COUNTED = ("nodes", "train", "valid", "calib", "test")
 Outcomes = dict[int, dict[str, Outcome]]
 """By seed and method."""
 
-OnRound = Callable[[str, int, int, int], None]
-"""Called as ``on_round(phase, round, answered, sites)``."""
-
-
-class Transport(Protocol):
-    """A way to reach sites. Sites are known by their names, which they tell when greeted."""
-
-    transfer: float
-    """Seconds spent on sending and receiving so far."""
-
-    def greet(self, order: Order, sites: int, seconds: float) -> dict[str, Reply]:
-        """Send the order to everyone, until so many sites have replied or the time is over."""
-        ...
-
-    def exchange(
-        self, orders: Mapping[str, Order], seconds: float
-    ) -> Iterator[tuple[str, Reply | None]]:
-        """Send each site its order; replies as they arrive, also late ones to earlier orders, and
-        nothing for a site of which it is known that its order will not be answered."""
-        ...
+_log = getLogger(__name__)
 
 
 class Coordinator:
@@ -87,17 +43,14 @@ class Coordinator:
         transport: Transport,
         checkpoint: Checkpoint | None = None,
         journal: Journal | None = None,
-        on_round: OnRound | None = None,
     ) -> None:
         self.job, self._schema, self._transport = job.settled(schema), schema, transport
         self._features = len(schema.feature_names)
         self._checkpoint = checkpoint or Checkpoint()
         self._journal = journal or Journal()
-        self._on_round = on_round
         self._nonce: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
-        self._told: dict[Place, Conclusion] = {}
-        self._own: dict[Place, Mapping[int, Message]] = {}  # what of it each site alone is told
-        self._delivered: dict[int, dict[Place, Conclusion]] = {}
+        self._told: dict[Place, Item] = {}
+        self._delivered: dict[int, dict[Place, Item]] = {}
         self._away: set[int] = set()
         self.job_id = ""
         self.record = Record()
@@ -113,9 +66,7 @@ class Coordinator:
             for site, nodes in self.census.of("train").items():
                 check_size(nodes, site, privacy)
         talks = {seed: self._repetition() for seed in self.job.config.seed_range}
-        return self._lead(
-            together({seed: in_step(seed, talk, self._at_once) for seed, talk in talks.items()})
-        )
+        return lead(talks, self._at_once, self._ask)
 
     def _repetition(self) -> Conversation[dict[str, Outcome]]:
         config = self.job.config
@@ -135,30 +86,21 @@ class Coordinator:
             outcomes[name] = yield from session.method(name)
         return outcomes
 
-    def _lead(self, steps: Steps[Outcomes]) -> Outcomes:
-        answers: Any = None
-        try:
-            while True:
-                answers = self._ask(steps.send(answers))
-        except StopIteration as stop:
-            outcomes: Outcomes = stop.value
-            return outcomes
-
-    def _at_once(self, seed: int, request: Tell | Finish | Recall | Keep) -> Any:
+    def _at_once(self, seed: int, request: requests.Notice) -> Any:
         """What needs no message of its own: conclusions travel with the next order."""
         match request:
-            case Recall():
+            case requests.Recall():
                 return self._checkpoint.read(f"{seed} {request.part}")
-            case Keep():
-                self._checkpoint.write(f"{seed} {request.part}", request.state.to_message())
-            case Tell():
-                self._conclude(Conclusion(seed, request.part, request.arrays), request.own)
-            case Finish():
-                self._conclude(Conclusion(seed, request.part, told_by(request), finish=True))
+            case requests.Keep():
+                self._checkpoint.write(f"{seed} {request.part}", request.state())
+            case requests.Tell():
+                self._tell(Place(seed, request.part, "", 0), request.arrays)
+            case requests.Finish():
+                self._tell(Place(seed, request.part, FINISH, 0), told_by(request))
         return None
 
-    def _conclude(self, conclusion: Conclusion, own: Mapping[int, Message] | None = None) -> None:
-        self._told[conclusion.place], self._own[conclusion.place] = conclusion, own or {}
+    def _tell(self, place: Place, arrays: Message) -> None:
+        self._told[place] = Item(place, arrays)
 
     # Who takes part.
 
@@ -181,25 +123,24 @@ class Coordinator:
         order = Order(self.job_id, (Item(Place(None, HELLO, "hello", 0), query),))
         known = None if begun is None else json.loads(words(begun["sites"]))
         wanted = self.job.sites if known is None else len(known)
-        counts, unfit = {}, ""
+        counts, refused = {}, ""
         for name, reply in self._transport.greet(order, wanted, self.job.join).items():
             self._journal.record(self.job_id, name, "down", order.messages)
             self._journal.record(self.job_id, name, "up", reply.messages)
-            problem = self._unfit(name, reply)
-            if problem:
-                unfit = f" Site {name} cannot take part: {problem}"
+            if problem := unfit(self._schema, self._nonce, name, reply):
+                refused = f" Site {name} cannot take part: {problem}"
             elif known is None or name in known:
                 said = reply.contents[0]["counts"].tolist()
                 counts[name] = dict(zip(COUNTED, said, strict=True))
         if len(counts) < (wanted if known is None else self.job.least):
             raise DataError(
                 f"{len(counts)} of {wanted} sites came within {self.job.join:g} s "
-                f"({', '.join(sorted(counts)) or 'none'}); is every SuperNode running?{unfit}"
+                f"({', '.join(sorted(counts)) or 'none'}); is every SuperNode running?{refused}"
             )
         known = known or dict(sorted(counts.items()))
         self.sites, self.census = tuple(known), Census(dict(enumerate(known.values())))
         self._delivered = {site: {} for site in self.census.parties}
-        self._conclude(Conclusion(None, SITES, {"roll": proof.roll(self.job_id, self.sites)}))
+        self._tell(Place(None, SITES, "", 0), {"roll": roll(self.job_id, self.sites)})
         self._away = {k for k, name in enumerate(known) if name not in counts}
         self._checkpoint.write(
             "job", {"id": text(self.job_id), "terms": terms, "sites": text(json.dumps(known))}
@@ -208,75 +149,49 @@ class Coordinator:
         if begun is not None and earlier is not None:
             self.record = Record.from_json(words(earlier["record"]))
 
-    def _unfit(self, name: str, reply: Reply) -> str:
-        """Why a site that said hello cannot take part."""
-        content = reply.contents[0] if len(reply.contents) == 1 else {}
-        if reply.problem or set(content) != {"proof", "counts"}:
-            return reply.problem or "it does not say hello as it should."
-        if not np.array_equal(content["proof"], proof.of(self._schema, self._nonce, name)):
-            return "its schema is not the agreed one."
-        counts = content["counts"]
-        if counts.shape != (len(COUNTED),) or counts.dtype != np.int64:
-            return "its numbers of nodes are not counts."
-        if (counts < 0).any() or (counts > MOST_COUNTED).any():
-            return "its numbers of nodes cannot be."
-        if counts[0] < counts[1:].sum():  # more nodes than roles: some have no label
-            return f"it has {counts[0]} nodes, but roles for {counts[1:].sum()}."
-        return ""
-
     # One round.
 
-    def _ask(self, questions: Sequence[Question]) -> list[Any]:
+    def _ask(self, questions: Sequence[Asked]) -> list[Any]:
         """One order to every site that is asked; whoever answers well in time takes part."""
         asked = {site: self._items(questions, site) for site in sorted(self.census.parties)}
         asked = {site: items for site, items in asked.items() if items}
-        checks = [expected(request, self._features, self.census) for _, request in questions]
-        replies = self._exchange(questions, asked, checks)
+        replies = self._exchange(questions, asked)
         results = []
         for number, (seed, request) in enumerate(questions):
             own = {site: found[number] for site, found in replies.items() if number in found}
             if len(own) < self.job.least:
                 every = sum(number in items for items in asked.values())
                 raise DataError(self._too_few(_place(seed, request), every, own))
-            initial = None
-            if isinstance(request, Train) and request.plan.average and request.model is None:
-                initial = drawn_weights(request.plan, self._features, seed)
-            results.append(result_of(request, own, self.census, self.job.average, initial))
+            results.append(result_of(request, own, self.census, self.job.average, seed))
         return results
 
-    def _items(self, questions: Sequence[Question], site: int) -> dict[int, Item]:
+    def _items(self, questions: Sequence[Asked], site: int) -> dict[int, Item]:
         """What a site is asked, by the number of the question."""
-        found = {}
-        for number, (seed, request) in enumerate(questions):
-            to = request.to if isinstance(request, Ask) else None
-            if to is None or site in to:
-                query = query_of(request, site, self.census)
-                found[number] = Item(_place(seed, request), query)
-        return found
+        return {
+            number: Item(_place(seed, request), query_of(request, site, self.census))
+            for number, (seed, request) in enumerate(questions)
+            if not isinstance(request, requests.Ask) or request.to is None or site in request.to
+        }
 
     def _exchange(
-        self,
-        questions: Sequence[Question],
-        asked: Mapping[int, Mapping[int, Item]],
-        checks: Sequence[tuple[Check, int]],
+        self, questions: Sequence[Asked], asked: Mapping[int, Mapping[int, Item]]
     ) -> dict[int, dict[int, Message]]:
         """The replies that came in time and were not refused, by site and question."""
         began, sent, slowest = time.monotonic(), self._transport.transfer, Reply("", ())
         place = _place(*questions[0])
+        checks = [expected(request, self._features, self.census) for _, request in questions]
         orders = {self.sites[site]: self._order(site, items) for site, items in asked.items()}
         replies: dict[int, dict[int, Message]] = {}
         in_vain: set[int] = set()  # those who refused or were refused, or are known to be gone
         for name, order in orders.items():
             self._journal.record(self.job_id, name, "down", order.messages)
         for name, reply in self._transport.exchange(orders, self.job.timeout):
-            if name not in orders:
+            if name not in orders or (reply is not None and reply.job != self.job_id):
                 continue
             site = self.sites.index(name)
             if reply is None:
                 in_vain.add(site)
                 self._away.add(site)
-            elif reply.job != self.job_id:
-                continue
             elif reply.places != orders[name].places:
                 self._aside(place, site, name, reply)
                 continue
@@ -290,8 +205,7 @@ class Coordinator:
                     self._refuse(place, name, f"was refused: {problem.rstrip('.')}")
                 else:
                     replies[site] = dict(zip(asked[site], reply.contents, strict=True))
-                    told = (one.place for one in orders[name].conclusions)
-                    self._delivered[site] |= {at: self._told[at] for at in told}
+                    self._delivered[site] |= {one.place: one for one in orders[name].told}
             waiting = asked.keys() - self._away - replies.keys() - in_vain
             if not waiting and len(replies) >= self.job.least:
                 break
@@ -302,24 +216,19 @@ class Coordinator:
         transfer = self._transport.transfer - sent
         self.record.spend(place.phase, time.monotonic() - began, transfer, slowest)
         self._checkpoint.write("record", {"record": text(self.record.to_json())})
-        if self._on_round is not None:
-            self._on_round(place.phase, place.round, len(replies), len(self.sites))
+        heard = (len(replies), len(self.sites))
+        _log.info("%s, round %d: %d of %d sites", place.phase, place.round, *heard)
         return replies
 
     def _order(self, site: int, items: Mapping[int, Item]) -> Order:
         known = self._delivered[site]
-        fresh = (
-            replace(one, arrays={**one.arrays, **self._own[place].get(site, {})})
-            for place, one in self._told.items()
-            if known.get(place) is not one
-        )
+        fresh = (one for place, one in self._told.items() if known.get(place) is not one)
         return Order(self.job_id, tuple(items.values()), tuple(fresh))
 
     def _aside(self, place: Place, site: int, name: str, reply: Reply) -> None:
         """Not a reply to this round's order: its site is there again, but what it says is past."""
         if [one.verb for one in reply.places] == ["hello"]:
-            problem = self._unfit(name, reply)
-            if problem:
+            if problem := unfit(self._schema, self._nonce, name, reply):
                 why = f"was refused: it cannot take part again: {problem.rstrip('.')}"
                 self._refuse(place, name, why)
                 return
@@ -332,7 +241,7 @@ class Coordinator:
     def _refuse(self, place: Place, name: str, why: str) -> None:
         self.record.refused.append(Refusal(place.phase, place.round, name, why))
 
-    def _too_few(self, place: Place, asked: int, replies: Replies) -> str:
+    def _too_few(self, place: Place, asked: int, replies: requests.Replies) -> str:
         there = ", ".join(self.sites[site] for site in sorted(replies)) or "none"
         why = f" {self.record.refused[-1]}" if self.record.refused else ""
         return (
@@ -342,11 +251,11 @@ class Coordinator:
         )
 
 
-def _place(seed: int, request: Ask | Train) -> Place:
+def _place(seed: int, request: requests.Question) -> Place:
     return Place(seed, request.part, verb_of(request), request.round)
 
 
-def _judge(site: int, reply: Reply, checks: Sequence[tuple[Check, int]]) -> str:
+def _judge(site: int, reply: Reply, checks: Sequence[tuple[requests.Check, int]]) -> str:
     """What is wrong with a reply: a site that is wrong in one answer is not heard in the others."""
     if len(reply.contents) != len(checks):
         return f"it has {len(reply.contents)} answers to {len(checks)} questions"

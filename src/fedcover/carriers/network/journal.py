@@ -1,7 +1,9 @@
-"""The ledger of a real federation: one JSON line an array that travelled, written as it happens.
+"""What happened on the way of a job.
 
+The ledger of a real federation has one JSON line an array that travelled, written as it happens.
 A site writes what left it before it leaves, and what reached it; the coordinator writes the same
-from its side. ``fedcover ledger show`` reads either.
+from its side. ``fedcover ledger show`` reads either. Besides, the coordinator has a record of who
+answered, what was refused, and where the time went.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedcover.carriers.network.messages import Place
+from fedcover.carriers.network.messages import Place, Reply
 from fedcover.conformal.protocol import Direction, Message
 from fedcover.errors import DataError
 from fedcover.ledger import Ledger
@@ -93,9 +96,8 @@ def totals(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """By job, site, part, direction and array: messages, bytes, and the last shape."""
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        key = tuple(row[name] for name in KEY)
-        named = dict(zip(KEY, key, strict=True))
-        entry = sums.setdefault(key, named | {"messages": 0, "bytes": 0})
+        named = {name: row[name] for name in KEY}
+        entry = sums.setdefault(tuple(named.values()), named | {"messages": 0, "bytes": 0})
         entry["messages"] += 1
         entry["bytes"] += row["bytes"]
         entry["shape"] = row["shape"]
@@ -117,4 +119,65 @@ def ledgers(
             array = np.broadcast_to(np.zeros((), np.dtype(row["type"])), row["shape"])
             place = (row["part"], row["verb"], numbers[row["site"]], row["round"])
             found[seed].record(*place, row["direction"], {row["array"]: array})
+    return found
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A reply that was not used; ``why`` goes on after "the reply of the site"."""
+
+    phase: str
+    round: int
+    site: str
+    why: str
+
+    def __str__(self) -> str:
+        return sentences([self])[0]
+
+
+@dataclass
+class Record:
+    """For the run's notes."""
+
+    answered: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)  # by phase and round
+    refused: list[Refusal] = field(default_factory=list)
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)  # by phase and cause
+
+    def spend(self, phase: str, whole: float, transfer: float, slowest: Reply) -> None:
+        """Add a round's seconds: what its slowest site did, what travelling took, and the rest."""
+        causes = {
+            "start-up": slowest.preparing,
+            "training": slowest.seconds - slowest.preparing,
+            "transfer": transfer,
+        }
+        causes["waiting"] = max(whole - sum(causes.values()), 0.0)
+        sums = self.seconds.setdefault(phase, {})
+        for cause, seconds in causes.items():
+            sums[cause] = sums.get(cause, 0.0) + seconds
+
+    def to_json(self) -> str:
+        """For a checkpoint."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """From what :meth:`to_json` made."""
+        content = json.loads(text)
+        return cls(
+            {p: [tuple(sites) for sites in rounds] for p, rounds in content["answered"].items()},
+            [Refusal(**one) for one in content["refused"]],
+            content["seconds"],
+        )
+
+
+def sentences(refusals: Sequence[Refusal]) -> list[str]:
+    """One for each site, phase and reason; what was said again and again is said once."""
+    alike: dict[tuple[str, str, str], list[int]] = {}
+    for one in refusals:
+        alike.setdefault((one.phase, one.site, one.why), []).append(one.round)
+    found = []
+    for (phase, site, why), rounds in alike.items():
+        when = f"{len(rounds)} times in rounds {min(rounds)} to {max(rounds)}"
+        when = when if len(rounds) > 1 else f"round {rounds[0]}"
+        found.append(f"{phase}, {when}: the reply of {site} {why}.")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from logging import getLogger
@@ -70,11 +71,11 @@ class Member:
 
     def _decline(self, order: Order, problem: str) -> Reply:
         """Say why not; that leaves the site as well, and stands in its ledger."""
+        reply = Reply.to(order, problem=problem)
         if JOB.fullmatch(order.job):
             with suppress(OSError):  # a full disk may be the reason
-                said = Reply.to(order, problem=problem).messages
-                self._journal.record(order.job, self.name, "up", said)
-        return Reply.to(order, problem=problem)
+                self._journal.record(order.job, self.name, "up", reply.messages)
+        return reply
 
     def _answer(self, order: Order) -> Reply:
         if not JOB.fullmatch(order.job):  # it becomes the name of a folder
@@ -91,14 +92,32 @@ class Member:
         if self._under_way is None or self._under_way.job != order.job:
             if order.places[0].verb != "hello" and not folder.exists():
                 raise DataError(f"the job {order.job} is not known here; it must say hello first.")
-            self._under_way = SiteJob(
-                order.job, self.name, self._data, self._work, Checkpoint(folder)
-            )
-            self._forget_all_but(folder)
+            memory = Checkpoint(folder)
+            self._under_way = SiteJob(order.job, self.name, self._data, self._work, memory)
+            # All but this job and the last few others are forgotten.
+            others = [path for path in (self._work / MEMORY).glob("*") if path != folder]
+            for path in sorted(others, key=lambda path: path.stat().st_mtime)[: 1 - REMEMBERED]:
+                shutil.rmtree(path, ignore_errors=True)
         return self._under_way
 
-    def _forget_all_but(self, current: Path) -> None:
-        """Delete the memory of all but this job and the last few others."""
-        others = [path for path in (self._work / MEMORY).glob("*") if path != current]
-        for path in sorted(others, key=lambda path: path.stat().st_mtime)[: 1 - REMEMBERED]:
-            shutil.rmtree(path, ignore_errors=True)
+
+class InProcess:
+    """A transport to members in this process, asked one after another: for tests and for trying."""
+
+    transfer = 0.0
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = {member.name: member for member in members}
+
+    def greet(self, order: Order, sites: int, seconds: float) -> dict[str, Reply]:  # noqa: ARG002
+        """Everyone is here."""
+        return {name: member.answer(order) for name, member in self._members.items()}
+
+    def exchange(
+        self,
+        orders: Mapping[str, Order],
+        seconds: float,  # noqa: ARG002
+    ) -> Iterator[tuple[str, Reply]]:
+        """Each member's reply."""
+        for name, order in orders.items():
+            yield name, self._members[name].answer(order)

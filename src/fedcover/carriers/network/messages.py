@@ -1,17 +1,12 @@
-"""What travels: an order down to a site, a reply up from it; arrays and a few words."""
+"""What travels, and how: an order down to a site, a reply up from it; arrays and a few words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedcover.conformal.protocol import Message
-
-HELLO, SITES = "data/hello", "data/sites"
-"""The parts that a job begins with: who takes part, and with which number."""
+from fedcover.conformal.protocol import Message, text
 
 
 class Place(NamedTuple):
@@ -31,38 +26,23 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Item:
-    """One question of an order."""
+    """One question of an order, or something that the coordinator has found out."""
 
     place: Place
-    query: Message = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Conclusion:
-    """What the coordinator has found out; ``finish``: a training is over."""
-
-    seed: int | None
-    part: str
     arrays: Message = field(default_factory=dict)
-    finish: bool = False
-
-    @property
-    def place(self) -> Place:
-        """As a ledger has it."""
-        return Place(self.seed, self.part, "finish" if self.finish else "", 0)
 
 
 @dataclass(frozen=True)
 class Order:
     """What a site is to do, as it arrives there: several questions, which get one reply.
 
-    ``conclusions`` are what the coordinator has found out since the site's last order; a site keeps
-    them for the whole job.
+    ``told`` is what the coordinator has found out since the site's last order; a site keeps it for
+    the whole job.
     """
 
     job: str
     items: tuple[Item, ...]
-    conclusions: tuple[Conclusion, ...] = ()
+    told: tuple[Item, ...] = ()
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -72,8 +52,7 @@ class Order:
     @property
     def messages(self) -> list[tuple[Place, Message]]:
         """Everything that it carries, for a ledger."""
-        told = [(one.place, one.arrays) for one in self.conclusions]
-        return [*told, *((item.place, item.query) for item in self.items)]
+        return [(item.place, item.arrays) for item in (*self.told, *self.items)]
 
 
 @dataclass(frozen=True)
@@ -103,11 +82,19 @@ class Reply:
         return list(zip(self.places, self.contents, strict=False))
 
 
-def text(words: str) -> NDArray[np.uint8]:
-    """Words as an array."""
-    return np.frombuffer(words.encode(), dtype=np.uint8)
+class Transport(Protocol):
+    """A way to reach sites. Sites are known by their names, which they tell when greeted."""
 
+    transfer: float
+    """Seconds spent on sending and receiving so far."""
 
-def words(array: NDArray[Any]) -> str:
-    """The words of :func:`text`."""
-    return np.asarray(array, dtype=np.uint8).tobytes().decode()
+    def greet(self, order: Order, sites: int, seconds: float) -> dict[str, Reply]:
+        """Send the order to everyone, until so many sites have replied or the time is over."""
+        ...
+
+    def exchange(
+        self, orders: Mapping[str, Order], seconds: float
+    ) -> Iterator[tuple[str, Reply | None]]:
+        """Send each site its order; replies as they arrive, also late ones to earlier orders, and
+        nothing for a site of which it is known that its order will not be answered."""
+        ...

@@ -8,41 +8,43 @@ twice.
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.algorithm.calibrate import cases_of
-from fedcover.carriers.network import proof
-from fedcover.carriers.network.checkpoint import Arrays, Checkpoint
+from fedcover import conformal
+from fedcover.carriers.messages import FINISH
+from fedcover.carriers.network.checkpoint import Arrays, Checkpoint, OnDisk
+from fedcover.carriers.network.hello import SITES, number_in, proof
 from fedcover.carriers.network.job import terms_from_text
-from fedcover.carriers.network.messages import SITES, Conclusion, Item, Order, Place, text, words
-from fedcover.carriers.network.set_files import write_sets
+from fedcover.carriers.network.messages import Item, Order, Place
 from fedcover.config import Config
-from fedcover.conformal.protocol import Message
+from fedcover.conformal.protocol import Message, text, words
 from fedcover.errors import DataError, UsageError
+from fedcover.files import write_whole
+from fedcover.graphs.labels import spelt_sets
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema, parse_schema
-from fedcover.models import Weights
+from fedcover.graphs.splits import Role
+from fedcover.models.gnn import arrays_of, weights_of
 from fedcover.party import local_training
 from fedcover.party.calibration import thresholds_of
 from fedcover.party.data import party_data
 from fedcover.party.party import Party
-from fedcover.training.weights import arrays_of, weights_of
+from fedcover.plans import cases_of
+from fedcover.tables import KEY
 
 MIN_CLUSTER = 5  # what stands behind a prototype at least, whatever the coordinator asks for
-
-Training = tuple[int, str]
-"""A seed, and the part of a model."""
 
 
 class SiteJob:
@@ -53,15 +55,19 @@ class SiteJob:
         self.preparing = 0.0  # seconds, of the order under way
         self._name, self._data, self._work, self._memory = name, data, work, memory
         self._parties: dict[int, Party] = {}
-        self._answers, self._states = _read_last(memory.read("last"))
+        last = memory.read("last")
+        places, trainings = ([], []) if last is None else json.loads(words(last["head"]))
+        # The last reply's answers, and the states of trainings under way, by seed and part.
+        self._answers = {Place(*at): _numbered(last, "reply", n) for n, at in enumerate(places)}
+        self._states = {tuple(at): _numbered(last, "state", n) for n, at in enumerate(trainings)}
 
     def answer(self, order: Order) -> tuple[Message, ...]:
         """The arrays of the reply, one message a question."""
         if [place.verb for place in order.places] == ["hello"]:
-            return (self._hello(order.items[0].query),)  # it may be said again amid a job
+            return (self._hello(order.items[0].arrays),)  # it may be said again amid a job
         try:
-            for conclusion in order.conclusions:
-                self._learn(conclusion)
+            for item in order.told:
+                self._learn(item)
             answers = {item.place: self._answer_once(item) for item in order.items}
         except BaseException:
             for party in self._parties.values():  # they are half an order ahead of the memory
@@ -74,45 +80,44 @@ class SiteJob:
         if item.place in self._answers:
             return self._answers[item.place]
         seed, part, verb, round_ = item.place
-        party = self.party(seed)
+        party, method = self.party(seed), part.rpartition("/")[0]
         if verb == "sets":
-            method = part.rpartition("/")[0]
-            self._keep_thresholds(party, method, item.query["q_hat"])
-            reply = party.answer(part, verb, round_, item.query)
-            folder = self._work / "results" / self.job
-            write_sets(folder, self._graph, party, method)
-            return reply
-        return party.answer(part, verb, round_, item.query)
+            self._keep_thresholds(party, method, item.arrays["q_hat"])
+        reply = party.answer(part, verb, round_, item.arrays)
+        if verb == "sets":
+            write_sets(self._work / "results" / self.job, self._graph, party, method)
+        return reply
 
     def _remember(self, answers: dict[Place, Message]) -> None:
         """Write the reply and the trainings under way, as one file."""
         self._states |= {
-            (seed, part): training.state()
+            # Copies: what is trained on changes in place.
+            (seed, part): {name: array.copy() for name, array in training.state().items()}
             for seed, party in self._parties.items()
             for part, training in party.training.items()
         }
-        head = [[list(place) for place in answers], [list(key) for key in self._states]]
-        kept: Arrays = {"head": text(json.dumps(head))}
+        kept: Arrays = {"head": text(json.dumps([list(answers), list(self._states)]))}
         for kind, several in (("reply", answers.values()), ("state", self._states.values())):
             for number, message in enumerate(several):
                 kept |= {f"{kind}.{number}.{name}": array for name, array in message.items()}
         self._memory.write("last", kept)
         self._answers = answers
 
-    def _learn(self, conclusion: Conclusion) -> None:
-        seed, part = conclusion.seed, conclusion.part
-        if not conclusion.finish:
+    def _learn(self, item: Item) -> None:
+        """Keep what the coordinator has found out."""
+        seed, part, verb, _ = item.place
+        if verb == FINISH:
+            local_training.finish(self.party(seed), part, item.arrays)
+            self._states.pop((seed, part), None)
+        else:
             told = self._told if seed is None else self.party(seed).told
-            told[part] = conclusion.arrays
-            return
-        local_training.finish(self.party(seed), part, conclusion.arrays)
-        self._states.pop((self.party(seed).data.seed, part), None)
+            told[part] = item.arrays
 
     # What the site knows of the job.
 
     @cached_property
-    def _told(self) -> _OnDisk[Message]:
-        return _OnDisk(self._memory, "told", dict, dict)
+    def _told(self) -> OnDisk[Message]:
+        return OnDisk(self._memory, "told", dict, dict)
 
     @cached_property
     def _terms(self) -> Message:
@@ -121,10 +126,6 @@ class SiteJob:
         if found is None:
             raise DataError("the coordinator must say hello first.")
         return found
-
-    @cached_property
-    def _reading(self) -> dict[str, Any]:
-        return terms_from_text(words(self._terms["settings"]))[1]
 
     @cached_property
     def _config(self) -> Config:
@@ -143,7 +144,8 @@ class SiteJob:
 
     @cached_property
     def _graph(self) -> Data:
-        return read_folder(self._data, self._schema, **self._reading)
+        reading = terms_from_text(words(self._terms["settings"]))[1]
+        return read_folder(self._data, self._schema, **reading)
 
     @cached_property
     def _secret(self) -> int:
@@ -164,15 +166,15 @@ class SiteJob:
             told = self._told.get(SITES)
             if told is None:
                 raise DataError("the sites are not known here; the coordinator must name them.")
-            number = proof.number_in(told["roll"], self.job, self._name)
+            number = number_in(told["roll"], self.job, self._name)
             data = party_data(self._graph, config, seed, number, self._name)
-            data = replace(data, secret=self._secret)
+            models: OnDisk[Any] = OnDisk(self._memory, f"model {seed}", arrays_of, weights_of)
             self._parties[seed] = Party(
-                data,
+                replace(data, secret=self._secret),
                 config,
                 len(self._schema.labels),
-                _OnDisk(self._memory, f"told {seed}", dict, dict),
-                _OnDisk(self._memory, f"model {seed}", arrays_of, _weights),
+                OnDisk(self._memory, f"told {seed}", dict, dict),
+                models,
                 lambda part: self._states.get((seed, part)),
             )
             self.preparing += time.perf_counter() - began
@@ -190,7 +192,7 @@ class SiteJob:
         config = self._config
         data = party_data(self._graph, config, config.first_seed, 0, self._name)
         return {
-            "proof": proof.of(self._schema, query["nonce"], self._name),
+            "proof": proof(self._schema, query["nonce"], self._name),
             "counts": np.array(list(data.counts.values())),
         }
 
@@ -206,62 +208,32 @@ class SiteJob:
         self._memory.write(name, {"q_hat": q_hats})
 
 
-Held = TypeVar("Held")
+def _numbered(arrays: Message | None, kind: str, number: int) -> Message:
+    """One of the messages that a file holds."""
+    prefix = f"{kind}.{number}."
+    return {k.removeprefix(prefix): v for k, v in (arrays or {}).items() if k.startswith(prefix)}
 
 
-class _OnDisk(MutableMapping[str, Held], Generic[Held]):
-    """What is known of every part, in memory and on disk."""
-
-    def __init__(
-        self,
-        memory: Checkpoint,
-        prefix: str,
-        packed: Callable[[Held], Arrays],
-        unpacked: Callable[[Message], Held],
-    ) -> None:
-        self._memory, self._prefix = memory, prefix
-        self._packed, self._unpacked = packed, unpacked
-        self._held: dict[str, Held] = {}
-
-    def __getitem__(self, part: str) -> Held:
-        if part not in self._held:
-            found = self._memory.read(f"{self._prefix} {part}")
-            if found is None:
-                raise KeyError(part)
-            self._held[part] = self._unpacked(found)
-        return self._held[part]
-
-    def __setitem__(self, part: str, value: Held) -> None:
-        self._memory.write(f"{self._prefix} {part}", self._packed(value))
-        self._held[part] = value
-
-    def __delitem__(self, part: str) -> None:
-        raise NotImplementedError("a site forgets nothing while a job is under way")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-
-def _weights(arrays: Message) -> Weights:
-    found = weights_of(arrays)
-    assert found is not None
-    return found
-
-
-def _read_last(last: Message | None) -> tuple[dict[Place, Message], dict[Training, Message]]:
-    """The answers of the last reply, and the states of the trainings that were under way."""
-    if last is None:
-        return {}, {}
-    places, trainings = json.loads(words(last["head"]))
-
-    def of(kind: str, number: int) -> Message:
-        prefix = f"{kind}.{number}."
-        return {k.removeprefix(prefix): v for k, v in last.items() if k.startswith(prefix)}
-
-    return (
-        {Place(*place): of("reply", number) for number, place in enumerate(places)},
-        {(seed, part): of("state", number) for number, (seed, part) in enumerate(trainings)},
-    )
+def write_sets(folder: Path, graph: Data, party: Party, method: str) -> None:
+    """Write the sets of a method: one Parquet file for all seeds, to which this one is added."""
+    data, test = party.data, party.data.nodes(Role.TEST)
+    labels, y = np.array(graph.label_names, dtype=object), data.y[test]
+    frames = []
+    for (score, rule, alpha), one in zip(cases_of(party.config), party.sets[method], strict=True):
+        rows = {
+            "node": pl.Series(np.asarray(graph.node_ids)[test]).cast(pl.String),
+            "client": [data.name] * len(test),
+            "label": labels[y].tolist(),
+            "set": spelt_sets(one, graph.label_names),
+            "size": one.sum(axis=1),
+            "covered": conformal.covered(one, y),
+        }
+        key = zip(KEY, (method, score, rule, alpha, np.int64(data.seed)), strict=True)
+        named = [pl.lit(value).alias(name) for name, value in key]
+        frames.append(pl.DataFrame(rows).select(*named, pl.all()))
+    file = folder / f"sets-{method}.parquet"
+    if file.exists():
+        frames.insert(0, pl.read_parquet(file).filter(pl.col("seed") != data.seed))
+    buffer = io.BytesIO()
+    pl.concat(frames).sort("seed", maintain_order=True).write_parquet(buffer)
+    write_whole(file, buffer.getvalue())

@@ -1,1 +1,111 @@
-"""NeighGen, FedSage+'s generator of missing neighbours (Zhang et al., NeurIPS 2021)."""
+"""NeighGen, FedSage+'s generator of missing neighbours (Zhang et al., NeurIPS 2021).
+
+Here is what parties answer while their graphs are mended: some of one process, or one alone.
+
+The conversation is :func:`fedcover.algorithm.fedsage.mend`. Training follows a schedule that all
+know, ``warm_up`` epochs before the first exchange and ``local_epochs`` after each: a request that
+comes again, after a crash say, finds its epochs done, and gets the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from fedcover import fixed_point
+from fedcover.config import NeighGenSettings
+from fedcover.conformal.protocol import Message
+from fedcover.errors import DataError
+from fedcover.models.gnn import WEIGHTS
+from fedcover.party.neighgen.generator import (
+    BITS,
+    Generator,
+    answering_rows,
+    noisy_inputs,
+    summed_gradients,
+)
+from fedcover.party.neighgen.program import NeighGens
+from fedcover.plans import MEND
+from fedcover.training.plan import PartyGraph, Progress
+
+if TYPE_CHECKING:
+    from fedcover.party.party import Party
+
+MENDED, ROWS = "mended", "answering rows"  # in what a party has made
+STAGE = "generator fedsage+"
+
+
+def generators(
+    parties: Sequence[Party], round_: int, queries: Sequence[Message], report: Progress
+) -> list[Message]:
+    """Train until an exchange: every party's generator and latent means."""
+    settings, program = parties[0].config.neighgen, _program(parties)
+    program.train(_epochs(settings, round_), queries)
+    report(STAGE, round_, settings.rounds)
+    return program.sent()
+
+
+def gradients(parties: Sequence[Party], round_: int, query: Message) -> Message:
+    """The sum over these parties, all of one repetition, of what they find for each generator."""
+    settings, seed = parties[0].config.neighgen, parties[0].data.seed
+    for party in parties:
+        if ROWS not in party.made:
+            rng = np.random.default_rng([*party.key, 0x7A46])
+            party.made[ROWS] = answering_rows(party.graph.x, settings, rng)
+    owner = query["owner"]
+    found = summed_gradients(
+        Generator(*(torch.from_numpy(np.array(query[name])) for name in WEIGHTS)),
+        noisy_inputs(query["means"], owner, settings.most, seed, round_),
+        np.unique(owner),
+        {party.number: party.made[ROWS] for party in parties},
+    )
+    return {
+        name: fixed_point.encode(tensor.numpy(), BITS) for name, tensor in found._asdict().items()
+    }
+
+
+def mend(
+    parties: Sequence[Party], _round: int, queries: Sequence[Message], report: Progress
+) -> list[Message]:
+    """Train to the end; every party keeps its mended graph and says nothing."""
+    settings, program = parties[0].config.neighgen, _program(parties)
+    program.train(_epochs(settings, settings.rounds), queries)
+    for party, graph in zip(parties, program.mended(), strict=True):
+        party.made[MENDED] = graph
+    if len(parties) > 1:  # a site remembers its program, and can mend its graph once more
+        del parties[0].training[MEND]
+    report(STAGE, settings.rounds, settings.rounds)
+    return [{} for _ in parties]
+
+
+def mended(party: Party) -> PartyGraph:
+    """The graph that :func:`mend` made; a site that was started again makes it anew."""
+    if MENDED not in party.made:
+        state = party.recall(MEND)
+        settings = party.config.neighgen
+        if state is None or int(state["epochs"]) < _epochs(settings, settings.rounds):
+            raise DataError("This party has not mended its graph; the coordinator must ask first.")
+        party.made[MENDED] = _program([party]).mended()[0]
+    found: PartyGraph = party.made[MENDED]
+    return found
+
+
+def _epochs(settings: NeighGenSettings, round_: int) -> int:
+    """That are trained before an exchange."""
+    return settings.warm_up + round_ * settings.local_epochs
+
+
+def _program(parties: Sequence[Party]) -> NeighGens:
+    """The program of these parties: under way, as it was remembered, or begun."""
+    first = parties[0]
+    if MEND not in first.training:
+        graphs, keys = [party.graph for party in parties], [party.key for party in parties]
+        program = NeighGens(graphs, keys, first.config.neighgen)
+        if (state := first.recall(MEND)) is not None:
+            program.restore(state)
+        first.training[MEND] = program
+    found: NeighGens = first.training[MEND]
+    return found

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.models.vaes import dense
+from fedcover.models.vae import dense
 from fedcover.training.layout import Layout
 from fedcover.training.plan import PartyGraph
 

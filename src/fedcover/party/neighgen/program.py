@@ -20,18 +20,20 @@ from fedcover import fixed_point
 from fedcover.config import NeighGenSettings
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError
-from fedcover.models import initial_weights
-from fedcover.models.vaes import Key
+from fedcover.models.gnn import WEIGHTS, arrays_of, initial_weights
+from fedcover.models.vae import Key
 from fedcover.party.augment import augment, mean_entries, trimmed
-from fedcover.party.neighgen.exchange import BITS, group_means, grouped
-from fedcover.party.neighgen.hidden import Matching, impair
-from fedcover.party.neighgen.model import (
+from fedcover.party.neighgen.generator import (
+    BITS,
     Degrees,
     Generator,
     degree_loss,
+    group_means,
+    grouped,
     initial_degrees,
     initial_generator,
 )
+from fedcover.party.neighgen.hidden import Matching, impair
 from fedcover.training.averaging import Averaging
 from fedcover.training.layout import Index
 from fedcover.training.optimiser import adam_state, restore_adam
@@ -84,7 +86,7 @@ class NeighGens:
         means = torch.zeros(len(keys)).index_add_(0, self._party, self._degree * self._share)
         self._degrees = initial_degrees(self._keys, settings.latent, means)
         self._generator = initial_generator(self._keys, settings, stack.features)
-        self._tensors = [*self._encoder.tensors(), *self._degrees, *self._generator]
+        self._tensors = [*self._encoder, *self._degrees, *self._generator]
         self._adam = torch.optim.Adam(self._tensors, lr=settings.lr, fused=True)
         self._groups: list[Index] = []  # of visible nodes, from the first exchange on
         self._epochs = 0
@@ -127,8 +129,8 @@ class NeighGens:
         found: dict[int, Message] = {}
         for k, own in enumerate(by_place):
             means = group_means(own, self._groups[k])
-            weights = self._generator.of(k).arrays(count=min(len(means), 1))
-            found[self._order[k]] = {**weights, "means": means}
+            weights = self._generator.of(k, min(len(means), 1)).clone()
+            found[self._order[k]] = {**arrays_of(weights), "means": means}
         return [found[p] for p in range(len(found))]
 
     @torch.no_grad()
@@ -179,13 +181,13 @@ class NeighGens:
 
     def _cross(self, received: Sequence[Message]) -> Generator | None:
         """The others' gradients, weighed: a mean over vectors and other parties."""
-        if not any(Generator._fields[0] in message for message in received):
+        if not any(WEIGHTS[0] in message for message in received):
             return None
         if not self._groups:
             raise DataError("The neighbour generator of this party is lost; mend from the start.")
         cross = Generator(*map(torch.zeros_like, self._generator))
         for k, p in enumerate(self._order):
-            if Generator._fields[0] not in received[p]:
+            if WEIGHTS[0] not in received[p]:
                 continue
             pairs = (self._groups[k].max() + 1) * self._settings.most
             weight = self._settings.cross_weight / max(pairs * int(received[p]["others"]), 1)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fedcover.carriers.network.flower.gate import nginx
-from fedcover.carriers.network.flower.local import LocalFederation, free_port
+from fedcover.carriers.network.flower import free_port
+from fedcover.carriers.network.flower.keys import nginx
+from fedcover.carriers.network.flower.local import LocalFederation
 from fedcover.graphs.sites import site_folders
 
 

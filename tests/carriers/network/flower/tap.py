@@ -11,8 +11,8 @@ import ssl
 import threading
 from types import TracebackType
 
-from fedcover.carriers.network.flower import keys
-from fedcover.carriers.network.flower.local import LocalFederation, free_port
+from fedcover.carriers.network.flower import free_port, keys
+from fedcover.carriers.network.flower.local import LocalFederation
 
 
 class Tap:

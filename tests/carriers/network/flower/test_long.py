@@ -19,11 +19,10 @@ import polars as pl
 import pytest
 
 from fedcover.carriers.network import journal
-from fedcover.carriers.network.coordinate import FAILURE, Assignment, coordinate, job_folder
+from fedcover.carriers.network.coordinate import FAILURE, coordinate
 from fedcover.carriers.network.flower.local import LocalFederation
-from fedcover.carriers.network.flower.settings import assignment_from
-from fedcover.carriers.network.in_process import InProcess
-from fedcover.carriers.network.member import Member
+from fedcover.carriers.network.job import Assignment, assignment_from, job_folder
+from fedcover.carriers.network.member import InProcess, Member
 from fedcover.graphs.sites import site_folders
 
 from .conftest import running, until

@@ -13,13 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 from fedcover.carriers.network import journal
-from fedcover.carriers.network.coordinate import Assignment, coordinate
-from fedcover.carriers.network.flower import keys
-from fedcover.carriers.network.flower.gate import FLEET
-from fedcover.carriers.network.flower.local import APP, HOST, LocalFederation
-from fedcover.carriers.network.flower.settings import assignment_from
-from fedcover.carriers.network.in_process import InProcess
-from fedcover.carriers.network.member import Member
+from fedcover.carriers.network.coordinate import coordinate
+from fedcover.carriers.network.flower import APP, HOST, keys
+from fedcover.carriers.network.flower.keys import FLEET
+from fedcover.carriers.network.flower.local import LocalFederation
+from fedcover.carriers.network.job import Assignment, assignment_from
+from fedcover.carriers.network.member import InProcess, Member
 from fedcover.config import Config
 from fedcover.errors import DataError
 from fedcover.graphs.readers import read_folder

@@ -6,8 +6,9 @@ import tomllib
 
 import pytest
 
-from fedcover.carriers.network.flower.local import APP, _spelt
-from fedcover.carriers.network.flower.settings import OWN, job_from
+from fedcover.carriers.network.flower import APP
+from fedcover.carriers.network.flower.local import _spelt
+from fedcover.carriers.network.job import OWN, job_from
 from fedcover.config import Config
 from fedcover.config.schema import options
 from fedcover.config.settings import network_settings

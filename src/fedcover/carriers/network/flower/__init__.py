@@ -1,6 +1,30 @@
 """fedcover over a network, on Flower: thin adapters, no algorithm in them.
 
-``server_app`` and ``client_app`` are what Flower runs; ``app/`` is the folder for ``flwr run``.
+``apps`` is what Flower runs; ``app/`` is the folder for ``flwr run``.
 ``node`` is a party's SuperNode that stays warm between messages. What is said is decided in
 :mod:`fedcover.carriers.network`.
 """
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+APP = Path(__file__).parent / "app"
+HOST = "127.0.0.1"
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+"""What keeps Flower from telling its makers about this machine."""
+
+
+def listening(host: str, port: int) -> bool:
+    """Whether somebody answers there."""
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,7 +1,11 @@
-"""Certificates and keys: who the coordinator is, and which sites may connect.
+"""Certificates, keys and the coordinator's door: who it is, and which sites may connect.
 
 One certificate authority signs the coordinator's certificate; every site gets a copy of the
 authority's certificate, and a key pair of its own whose public half is registered.
+
+Flower serves sites and operators on one port, and asks operators for no key: whoever reaches that
+port can register sites and start runs. So the SuperLink listens on this host alone, and what comes
+from outside passes a proxy, nginx, that knows one path (``docs/deployment.md``).
 """
 
 from __future__ import annotations
@@ -19,8 +23,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedcover.errors import UsageError
 
 DAYS = 365
+AUTHORITY = "fedcover authority"
 HERE = ("localhost", "127.0.0.1")  # how the SuperLink's own processes call it
 CA, CERTIFICATE, KEY = "ca.crt", "server.pem", "server.key"
+FLEET = "/v1/fleet/"
+"""Where a SuperNode's requests go; each is signed with the site's key."""
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> None:
@@ -28,88 +35,99 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> N
     if not hosts:
         raise UsageError("hosts is empty; give the names or addresses of the coordinator.")
     folder.mkdir(parents=True, exist_ok=True)
-    authority, key = (
-        ec.generate_private_key(ec.SECP384R1()),
-        ec.generate_private_key(ec.SECP384R1()),
+    authority, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    above = authority.public_key()
+    root = _certificate(
+        AUTHORITY,
+        above,
+        authority,
+        days,
+        x509.BasicConstraints(ca=True, path_length=0),
+        _usage(sign=True),
+        x509.SubjectKeyIdentifier.from_public_key(above),
     )
-    issuer = _name("fedcover authority")
-    root = (
-        _certificate(issuer, issuer, authority.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(sign=True), critical=True)
-        .add_extension(
-            x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False
-        )
-        .sign(authority, hashes.SHA384())
-    )
-    server = (
-        _certificate(_name(hosts[0]), issuer, key.public_key(), days)
-        .add_extension(
-            x509.SubjectAlternativeName([_host(h) for h in dict.fromkeys([*hosts, *HERE])]),
-            critical=False,
-        )
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(sign=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
-            critical=False,
-        )
-        .sign(authority, hashes.SHA384())
+    server = _certificate(
+        hosts[0],
+        key.public_key(),
+        authority,
+        days,
+        x509.SubjectAlternativeName([_host(h) for h in dict.fromkeys([*hosts, *HERE])]),
+        x509.BasicConstraints(ca=False, path_length=None),
+        _usage(sign=False),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(above),
     )
     for name, certificate in ((CA, root), (CERTIFICATE, server)):
         (folder / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    _write_private(
-        folder / KEY,
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
+    _write_private(folder / KEY, key, serialization.PrivateFormat.PKCS8)
 
 
 def make_site_key(path: Path) -> Path:
     """A site's private key; the public one, ``PATH.pub``, is for the coordinator to register."""
     path.parent.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
-    _write_private(
-        path,
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        ),
-    )
-    public = path.with_name(f"{path.name}.pub")
-    public.write_bytes(
-        key.public_key().public_bytes(
-            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        )
-        + b"\n"
-    )
+    _write_private(path, key, serialization.PrivateFormat.OpenSSH)
+    public, ssh = path.with_name(f"{path.name}.pub"), serialization.PublicFormat.OpenSSH
+    spelt = key.public_key().public_bytes(serialization.Encoding.OpenSSH, ssh)
+    public.write_bytes(spelt + b"\n")
     return public
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def nginx(folder: Path, port: int, superlink: str) -> str:
+    """An nginx ``server`` block: TLS with the keys in ``folder`` outside, and inside too."""
+    return f"""server {{
+    listen {port} ssl;
+    ssl_certificate     {folder / CERTIFICATE};
+    ssl_certificate_key {folder / KEY};
+    client_max_body_size 0;
+    location {FLEET} {{
+        proxy_pass https://{superlink};
+        proxy_ssl_trusted_certificate {folder / CA};
+        proxy_ssl_verify on;
+        proxy_ssl_name localhost;
+        proxy_http_version 1.1;
+        proxy_set_header Connection "";
+        proxy_request_buffering off;
+        proxy_buffering off;
+        proxy_read_timeout 300s;
+    }}
+    location / {{
+        return 403;
+    }}
+}}
+"""
+
+
+def _write_private(
+    path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat
+) -> None:
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
-    path.write_bytes(content)
+    plain = serialization.NoEncryption()
+    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
 
 
 def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
+    subject: str,
+    key: ec.EllipticCurvePublicKey,
+    authority: ec.EllipticCurvePrivateKey,
+    days: int,
+    *extensions: x509.ExtensionType,
+) -> x509.Certificate:
     now = datetime.now(UTC)
-    return (
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(_name(subject))
+        .issuer_name(_name(AUTHORITY))
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))
         .not_valid_after(now + timedelta(days=days))
     )
+    for one in extensions:
+        critical = isinstance(one, x509.BasicConstraints | x509.KeyUsage)
+        builder = builder.add_extension(one, critical=critical)
+    return builder.sign(authority, hashes.SHA384())
 
 
 def _name(text: str) -> x509.Name:
@@ -124,14 +142,11 @@ def _host(text: str) -> x509.GeneralName:
 
 
 def _usage(*, sign: bool) -> x509.KeyUsage:
+    other = "content_commitment key_encipherment data_encipherment encipher_only decipher_only"
     return x509.KeyUsage(
         digital_signature=not sign,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
         key_agreement=not sign,
         key_cert_sign=sign,
         crl_sign=sign,
-        encipher_only=False,
-        decipher_only=False,
+        **dict.fromkeys(other.split(), False),
     )

@@ -6,26 +6,36 @@ them are stopped at the end, whatever happens.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from fedcover.carriers.network.flower import keys
-from fedcover.errors import DataError
+from fedcover.carriers.network.coordinate import FAILURE
+from fedcover.carriers.network.flower import APP, HOST, QUIET, free_port, keys, listening
+from fedcover.carriers.network.job import job_folder, job_from
+from fedcover.carriers.network.journal import FILE
+from fedcover.carriers.network.messages import Place
+from fedcover.config import Config
+from fedcover.errors import DataError, UsageError
+from fedcover.graphs import load
+from fedcover.graphs.check import check_graph
+from fedcover.graphs.partition import partition
+from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
+from fedcover.party.data import cut_parties, gathered
+from fedcover.run_folder import check_target
 
-APP = Path(__file__).parent / "app"
 CONNECTION = "here"
-HOST = "127.0.0.1"
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-"""What keeps Flower from telling its makers about this machine."""
+JOIN = 120.0  # seconds until every site must be there
+LIMIT = 3600.0  # seconds until the whole job must be done
+MARKS = {"sites": SCHEMA_FILE, "processes": "superlink.log"}  # what only a trial's folder holds
 
 
 class LocalFederation:
@@ -44,12 +54,7 @@ class LocalFederation:
         self._write_connection()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for name in list(self.processes):
             self.stop(name)
 
@@ -66,34 +71,21 @@ class LocalFederation:
     def environment(self) -> dict[str, str]:
         """What Flower's processes see: a home of their own, and no telemetry."""
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        return {
-            **os.environ,
-            "PATH": path,
-            "FLWR_HOME": str(self.folder / "flwr"),
-            **QUIET,
-        }
+        return {**os.environ, "PATH": path, "FLWR_HOME": str(self.folder / "flwr"), **QUIET}
 
     def start_superlink(self) -> None:
         """The coordinator's side: one port, TLS, and only registered sites."""
-        self.start(
-            "superlink",
-            "flower-superlink",
-            "--host",
-            self.host,
-            "--port",
-            str(self.port),
-            "--ssl-ca-certfile",
-            str(self.keys / keys.CA),
-            "--ssl-certfile",
-            str(self.keys / keys.CERTIFICATE),
-            "--ssl-keyfile",
-            str(self.keys / keys.KEY),
-            "--enable-supernode-auth",
-            "--disable-runtime-dependency-installation",
-            "--database",
-            str(self.folder / "superlink.db"),
-        )
-        self._wait_until_open("superlink", self.port)
+        options = {
+            "--host": self.host,
+            "--port": self.port,
+            "--ssl-ca-certfile": self.keys / keys.CA,
+            "--ssl-certfile": self.keys / keys.CERTIFICATE,
+            "--ssl-keyfile": self.keys / keys.KEY,
+            "--database": self.folder / "superlink.db",
+        }
+        flags = ("--enable-supernode-auth", "--disable-runtime-dependency-installation")
+        self.start("superlink", "flower-superlink", *flags, *_words(options))
+        self._wait_until_open()
 
     def register(self, site: Path) -> None:
         """Let a site in, by its public key."""
@@ -105,22 +97,13 @@ class LocalFederation:
     ) -> None:
         """A party's process; ``within`` is a command that starts others (``ip netns exec …``),
         ``address`` where the site looks for the coordinator, if not directly."""
-        self.start(
-            site.name,
-            *within,
-            sys.executable,
-            "-m",
-            "fedcover",
-            "site",
-            "run",
-            str(site),
-            "--superlink",
-            address or self.address,
-            "--root-certificates",
-            str(self.keys / keys.CA),
-            "--key",
-            str(self.key_of(site)),
-        )
+        options = {
+            "--superlink": address or self.address,
+            "--root-certificates": self.keys / keys.CA,
+            "--key": self.key_of(site),
+        }
+        command = (sys.executable, "-m", "fedcover", "site", "run", str(site))
+        self.start(site.name, *within, *command, *_words(options))
 
     def start_job(self, settings: Mapping[str, Any]) -> None:
         """Hand the job to the SuperLink, as any Flower app."""
@@ -144,15 +127,10 @@ class LocalFederation:
         """End a process and what it started."""
         process = self.processes.pop(name)
         for attempt in (how, signal.SIGKILL):
-            try:
+            with suppress(subprocess.TimeoutExpired, ProcessLookupError):
                 os.killpg(process.pid, attempt)
-            except ProcessLookupError:
-                break
-            try:
                 process.wait(timeout=5)
                 break
-            except subprocess.TimeoutExpired:
-                continue
 
     def flwr(self, *arguments: str) -> str:
         """Flower's own command line."""
@@ -174,25 +152,14 @@ class LocalFederation:
             encoding="utf-8",
         )
 
-    def _wait_until_open(self, name: str, port: int, seconds: float = 60.0) -> None:
+    def _wait_until_open(self, seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if self.processes[name].poll() is not None:
-                break
-            with socket.socket() as probe:
-                if probe.connect_ex((self.host, port)) == 0:
-                    return
+        while time.monotonic() < end and self.processes["superlink"].poll() is None:
+            if listening(self.host, self.port):
+                return
             time.sleep(0.1)
-        log = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
-        raise DataError(f"{name} did not start:\n{log[-2000:]}")
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        log = (self.folder / "superlink.log").read_text(encoding="utf-8", errors="replace")
+        raise DataError(f"superlink did not start:\n{log[-2000:]}")
 
 
 def _spelt(value: Any) -> str:
@@ -201,3 +168,98 @@ def _spelt(value: Any) -> str:
     if isinstance(value, tuple):
         value = ",".join(map(str, value))
     return str(value) if isinstance(value, int | float) else f'"{value}"'
+
+
+def _words(options: Mapping[str, Any]) -> list[str]:
+    return [str(word) for pair in options.items() for word in pair]
+
+
+def trial(
+    graph: str,
+    clients: int,
+    settings: Mapping[str, Any],
+    out: Path,
+    *,
+    data: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Path:
+    """Cut the graph into sites, start everything, run the job, stop everything.
+
+    ``settings`` are those of the job, by the names of options.
+    ``OUT-sites`` holds the parties' folders, with their sets and ledgers; ``OUT-processes`` the
+    logs, the certificates and the keys.
+    """
+    tell = say or (lambda _sentence: None)
+    told = {"sites": clients, "least": max(clients - 1, 1), "join": JOIN}
+    told |= {name.replace("_", "-"): value for name, value in settings.items()}
+    job_from(told)  # what is wrong is said before anything is started
+    check_target(out)
+    out = out.resolve()
+    places = {kind: out.with_name(f"{out.name}-{kind}") for kind in MARKS}
+    for kind, place in places.items():
+        _clear(place, MARKS[kind])
+    loaded = check_graph(load(graph, data))
+    parts = partition(loaded, clients)
+    cut = cut_parties(loaded, parts, Config(clients=clients), seed=0)
+    roles = gathered(parts, [party.roles for party in cut])
+    write_sites(places["sites"], loaded, parts, roles)
+    folders = site_folders(places["sites"])
+    tell(f"{places['sites']}: {', '.join(f.name for f in folders)}")
+    before = _stamp(out)
+    with LocalFederation(places["processes"], folders) as federation:
+        federation.start_superlink()
+        tell(f"SuperLink on port {federation.port}, with TLS; only registered sites may connect")
+        for folder in folders:
+            federation.register(folder)
+            federation.start_site(folder)
+        tell(f"{len(folders)} SuperNodes started, each with a key of its own")
+        federation.start_job({**told, "schema": places["sites"] / SCHEMA_FILE, "out": out})
+        _follow(federation, out, before, tell)
+    tell("all processes are stopped")
+    return out
+
+
+def _clear(place: Path, mark: str) -> None:
+    """Delete what an earlier trial left, and nothing else."""
+    if place.exists() and any(place.iterdir()) and not (place / mark).exists():
+        raise UsageError(f"{place} exists and is not of an earlier trial; choose another --out.")
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _stamp(out: Path) -> float:
+    mark = out / "run.json"
+    return mark.stat().st_mtime if mark.exists() else 0.0
+
+
+def _follow(
+    federation: LocalFederation, out: Path, before: float, tell: Callable[[str], None]
+) -> None:
+    """Say how far the job is, until the run folder stands or the job has failed."""
+    beside, end, said = job_folder(out), time.monotonic() + LIMIT, ""
+    while time.monotonic() < end:
+        if _stamp(out) > before:
+            return
+        if (beside / FAILURE).exists():
+            raise DataError((beside / FAILURE).read_text(encoding="utf-8").strip())
+        if federation.processes["superlink"].poll() is not None:
+            raise DataError(f"the SuperLink has stopped; see {federation.folder}.")
+        phase = _phase(beside / FILE)
+        if phase != said:
+            tell(phase)
+            said = phase
+        time.sleep(0.2)
+    raise DataError(f"the job was not done after {LIMIT:.0f} s; see {federation.folder}.")
+
+
+def _phase(ledger: Path) -> str:
+    """What the coordinator's ledger speaks of last."""
+    if not ledger.exists():
+        return ""
+    with ledger.open("rb") as file:
+        file.seek(max(ledger.stat().st_size - 4096, 0))
+        lines = file.read().decode(errors="replace").splitlines()
+    try:
+        row = json.loads(lines[-1])
+        return Place(*(row[key] for key in Place._fields)).phase
+    except (ValueError, IndexError, KeyError):
+        return ""

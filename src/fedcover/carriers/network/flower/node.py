@@ -3,7 +3,7 @@
 Flower starts a new process for each message, which takes seconds to import what it needs and to
 read the site's graph again. Here Flower's own ``flower-supernode`` runs unchanged, told to leave
 the ClientApp to someone else (``--isolation process``), and a thread of the same process takes
-that part: it asks the node for work and answers with ``client_app``, the one that is *installed*.
+that part: it asks the node for work and answers with the ClientApp that is *installed*.
 Code that comes with a run is never executed.
 
 Where this reaches into Flower it is written for the versions that ``pyproject.toml`` allows.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import sys
 import tempfile
 import threading
@@ -23,7 +22,7 @@ from contextlib import contextmanager
 from logging import getLogger
 from typing import Any
 
-from fedcover.carriers.network.flower.local import QUIET
+from fedcover.carriers.network.flower import HOST, QUIET, listening
 from fedcover.carriers.network.flower.pace import NodePace, hurry_node
 from fedcover.errors import DataError
 
@@ -52,19 +51,12 @@ def run_node(arguments: Sequence[str], port: int) -> None:
     began = float(os.environ.setdefault(BEGAN, str(time.time())))
     pace = hurry_node()
     threading.Thread(target=_work, args=(port, secret, pace), daemon=True).start()
-    with _secret_file(secret) as file:
-        sys.argv = [
-            "flower-supernode",
-            *arguments,
-            "--isolation",
-            "process",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "--superexec-auth-secret-file",
-            file,
-        ]
+    with tempfile.NamedTemporaryFile(prefix="fedcover-") as file:  # readable by its owner alone
+        file.write(secret)
+        file.flush()
+        where = ["--isolation", "process", "--host", HOST, "--port", str(port)]
+        sys.argv = ["flower-supernode", *arguments, *where]
+        sys.argv += ["--superexec-auth-secret-file", file.name]
         try:
             flower_supernode()
         except SystemExit as end:
@@ -74,21 +66,13 @@ def run_node(arguments: Sequence[str], port: int) -> None:
     os.execv(sys.executable, sys.orig_argv)  # at once: Flower ends this process in a moment
 
 
-@contextmanager
-def _secret_file(secret: bytes) -> Iterator[str]:
-    with tempfile.NamedTemporaryFile(prefix="fedcover-") as file:  # readable by its owner alone
-        file.write(secret)
-        file.flush()
-        yield file.name
-
-
 def _work(port: int, secret: bytes, pace: NodePace) -> None:
     """Answer one order after another, whenever the node says that one is there."""
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
     from flwr.supercore.constant import TaskType
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
 
-    address = f"127.0.0.1:{port}"
+    address = f"{HOST}:{port}"
     _wait_for(port)
     auth = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={_ACQUIRE})
     client = _client(address, auth)
@@ -118,7 +102,7 @@ def _answer(address: str, token: str) -> None:
         push_task_output,
     )
 
-    from fedcover.carriers.network.flower.client_app import app
+    from fedcover.carriers.network.flower.apps import client as app
 
     client = _client(address, RuntimeTokenHttpInterceptor(token))
     try:
@@ -176,8 +160,7 @@ def _heartbeat(client: Any) -> Iterator[None]:
 
 def _wait_for(port: int) -> None:
     for _ in range(600):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+        if listening(HOST, port):
+            return
         time.sleep(0.1)
     raise DataError(f"Flower's node did not start on port {port}.")

@@ -81,21 +81,13 @@ class FlowerTransport:
         if time.monotonic() - self._looked < NEWCOMERS:
             return
         self._looked = time.monotonic()
-        named = set(self._node.values())
-        fresh = [
-            node
-            for node in self._nodes()
-            if node not in named and self._looked - self._greeted.get(node, -AGAIN) >= AGAIN
-        ]
+        nodes = {one.node_id: one.name for one in self._grid.get_nodes()}
+        self._registered |= nodes
+        heard = {n for n, when in self._greeted.items() if self._looked - when < AGAIN}
+        fresh = [node for node in nodes if node not in heard | set(self._node.values())]
         if fresh and self._hello is not None:
             self._push([("", node, self._hello) for node in fresh], seconds)
             self._greeted |= dict.fromkeys(fresh, self._looked)
-
-    def _nodes(self) -> list[int]:
-        """The nodes that are there, and the names that they were registered with."""
-        found = list(self._grid.get_nodes())
-        self._registered |= {one.node_id: one.name for one in found}
-        return [one.node_id for one in found]
 
     def _pull(self, seconds: float) -> Iterator[tuple[str, Reply | None]]:
         """Replies until the time is over; the receiver stops earlier by asking for no more."""

@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.app import Message as FlowerMessage
 from numpy.typing import NDArray
 
-from fedcover.carriers.network.messages import Conclusion, Item, Order, Place, Reply
+from fedcover.carriers.network.messages import Item, Order, Place, Reply
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError
 
@@ -31,9 +31,9 @@ TYPES = ("float32", "float64", "int64", "uint8", "uint32", "bool")
 
 def order_message(order: Order, node: int, seconds: float) -> FlowerMessage:
     """A message that is dropped if its node does not fetch it in time."""
-    told = [[one.seed, one.part, one.finish] for one in order.conclusions]
-    head = {"job": order.job, "places": json.dumps(order.places), "told": json.dumps(told)}
-    arrays = [one.arrays for one in order.conclusions] + [item.query for item in order.items]
+    told = json.dumps([item.place for item in order.told])
+    head = {"job": order.job, "places": json.dumps(order.places), "told": told}
+    arrays = [item.arrays for item in (*order.told, *order.items)]
     first = order.places[0]
     group = f"{first.part} {first.round}"
     return FlowerMessage(_packed(head, arrays), node, QUERY, ttl=seconds, group_id=group)
@@ -42,14 +42,10 @@ def order_message(order: Order, node: int, seconds: float) -> FlowerMessage:
 def order_of(message: FlowerMessage) -> Order:
     """What has come to a site."""
     head = message.content.config_records[HEAD]
-    places, told = _places(head["places"]), _json(head["told"])
+    told, places = _places(head["told"]), _places(head["places"])
     arrays = _unpacked(message.content, len(told) + len(places))
-    conclusions = (
-        Conclusion(seed, part, own, finish)
-        for (seed, part, finish), own in zip(told, arrays, strict=False)
-    )
-    items = map(Item, places, arrays[len(told) :])
-    return Order(str(head["job"]), tuple(items), tuple(conclusions))
+    items = tuple(map(Item, (*told, *places), arrays))
+    return Order(str(head["job"]), items[len(told) :], items[: len(told)])
 
 
 def reply_message(name: str, reply: Reply, order: FlowerMessage) -> FlowerMessage:

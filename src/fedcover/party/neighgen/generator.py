@@ -1,6 +1,12 @@
-r"""FedSage+'s cross-party term (its section 4.2) by an exchange that keeps our privacy rules.
+r"""NeighGen's parts above its encoder (FedSage+, section 4), for all parties of a stack.
 
-Party i wants vectors near the *others'* nodes, too: for each other party j,
+From a node's embedding :math:`z_v` the degree predictor dGen says how many neighbours are missing,
+:math:`\tilde n_v = \mathrm{relu}(w^\top z_v + b)`, and the feature generator fGen what they look
+like: each generated neighbour is one draw of :math:`\mathrm{fGen}(z_v + \epsilon)` with
+:math:`\epsilon \sim N(0, I)` and one hidden layer. Every tensor has the parties in front.
+
+The cross-party term (section 4.2) is an exchange that keeps our privacy rules. Party i wants
+vectors near the *others'* nodes, too: for each other party j,
 
 .. math::
     L_{ij} = \sum_{c, p} \min_{t \in T_j} \| \mathrm{fGen}_i(c + \epsilon_{cp}) - t \|^2 .
@@ -16,7 +22,9 @@ means, too, and what can still be learned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,9 +33,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcover.config import NeighGenSettings
-from fedcover.models.vaes import dense
-from fedcover.party.neighgen.model import Generator
+from fedcover.models.gnn import Weights
+from fedcover.models.vae import Key, dense
 from fedcover.party.prototypes import cluster, means, merge_small
+from fedcover.plans import generator_shapes
 from fedcover.training.layout import Index
 from fedcover.training.plan import Features
 
@@ -36,6 +45,67 @@ BITS = 24
 over fifty vectors of features far from one scale can be large; it is small only where they are."""
 GROUPED = 500  # nodes of a party behind its feature means
 PROJECTED = 32
+
+
+class Generator(Weights):
+    """fGen: the weights that parties exchange, (parties, latent, hidden) and so on."""
+
+    __slots__ = ()
+
+    def generate(self, inputs: Tensor) -> Tensor:
+        """Feature vectors (parties, rows, features) from noisy embeddings (parties, rows, latent).
+
+        The last layer is linear; the range of the features is imposed when a graph is mended.
+        """
+        hidden = torch.baddbmm(self.first_bias, inputs, self.first).relu()
+        return torch.baddbmm(self.second_bias, hidden, self.second)
+
+    def of(self, place: int, count: int = 1) -> Generator:
+        """One party's generator, or none; it still has the parties' dimension."""
+        return Generator(*(tensor[place : place + count] for tensor in self))
+
+
+class Degrees(NamedTuple):
+    """dGen."""
+
+    weights: Tensor  # (parties, latent)
+    bias: Tensor  # (parties,)
+
+    def predict(self, z: Tensor, party: Tensor) -> Tensor:
+        """The number of missing neighbours of each row of ``z``, given the row's party."""
+        return ((z * self.weights[party]).sum(dim=1) + self.bias[party]).relu()
+
+
+def initial_degrees(keys: Sequence[Key], latent: int, means: Tensor) -> Degrees:
+    """Small weights around the parties' mean numbers of hidden neighbours.
+
+    From there a relu cannot start dead, and the constant prediction need not be learned.
+    """
+    rngs = [np.random.default_rng([*key, 0xD6E1]) for key in keys]
+    return Degrees(_uniform(rngs, (latent,), 1 / latent), means.clone())
+
+
+def initial_generator(keys: Sequence[Key], settings: NeighGenSettings, features: int) -> Generator:
+    """Glorot-uniform matrices and zero biases, from each party's key alone."""
+    rngs = [np.random.default_rng([*key, 0xF6E1]) for key in keys]
+    return Generator(
+        *(
+            torch.zeros(len(keys), *shape)
+            if name.endswith("bias")
+            else _uniform(rngs, shape, math.sqrt(6 / sum(shape)))
+            for name, shape in generator_shapes(settings, features).items()
+        )
+    )
+
+
+def _uniform(rngs: Sequence[np.random.Generator], shape: tuple[int, ...], limit: float) -> Tensor:
+    drawn = np.stack([rng.uniform(-limit, limit, shape).astype(np.float32) for rng in rngs])
+    return torch.from_numpy(drawn)
+
+
+def degree_loss(predicted: Tensor, true: Tensor) -> Tensor:
+    """Smooth L1 for each node (its paper's equation for dGen)."""
+    return functional.smooth_l1_loss(predicted, true, reduction="none")
 
 
 def grouped(

@@ -1,4 +1,4 @@
-"""Every core leads some repetitions in step.
+"""A simulation: all parties of all seeds in this process, every core leads some seeds in step.
 
 Threads that share one small product wait for each other after each of thousands of products, and
 for milliseconds each time when the machine is busy; threads with repetitions of their own never
@@ -7,8 +7,8 @@ wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from fedcover.algorithm.requests import Conversation, Result
-from fedcover.carriers.stacked.lockstep import Lockstep, Repetition
+from fedcover.carriers.lockstep import Lockstep
+from fedcover.carriers.loopback import Loopback
 from fedcover.training.plan import Progress
 
 LARGE = 10_000  # nodes from which a second thread pays within one product
@@ -26,7 +27,7 @@ LARGE = 10_000  # nodes from which a second thread pays within one product
 class Stacked:
     """Carries the conversations of all repetitions."""
 
-    def __init__(self, repetitions: Sequence[Repetition], *, alone: bool = False) -> None:
+    def __init__(self, repetitions: Sequence[Loopback], *, alone: bool = False) -> None:
         """``alone``: large repetitions gain nothing from company, and one that is out of patience
         should not be carried along until the last one is."""
         self.repetitions = repetitions
@@ -65,7 +66,9 @@ class Stacked:
                         while waiting:
                             # Ctrl-C may reach any thread; the main one sees it when it wakes up.
                             ended, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
-                            _raise_failures(ended)
+                            for future in ended:  # that others were stopped is no reason
+                                if not isinstance(future.exception(), CancelledError):
+                                    future.result()
                     except BaseException:  # Ctrl-C, or one group failed: the others need not go on
                         steps.stop()
                         pool.shutdown(wait=False, cancel_futures=True)
@@ -73,13 +76,6 @@ class Stacked:
                     for future in futures:
                         results |= future.result()
         return [results[number] for number in range(count)]
-
-
-def _raise_failures(ended: Iterable[Future[Any]]) -> None:
-    """Raise what ended a group; that others were stopped because of it is no reason to name."""
-    for future in ended:
-        if not isinstance(future.exception(), CancelledError):
-            future.result()
 
 
 class _Steps:

@@ -1,5 +1,0 @@
-"""The installed ServerApp."""
-
-from fedcover.carriers.network.flower.server_app import app
-
-__all__ = ["app"]

@@ -1,0 +1,367 @@
+"""The quantile rules: what every client sends, and what the server makes of it.
+
+``exact`` (docs/guarantee.md) finds the order statistic of Theorem 1 and is the default. ``mixture``
+promises the same for test nodes that are spread over the clients in any known way; its proof is in
+``docs/guarantee.md``. The others carry no finite-sample guarantee when clients differ: ``pooled``
+takes the rank that one owner of all scores would, and ``average`` and ``tdigest`` are the paper's
+two approximations, here to reproduce it. A rule is an entry of ``RULES``: a client function and a
+server generator (see :mod:`fedcover.conformal.protocol`), the same for many re-splits at once, and
+the band of its coverage; a client's local data are its calibration scores.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcover.conformal.checks import (
+    Shares,
+    check_alpha,
+    check_scores,
+    check_shares,
+    refuse,
+)
+from fedcover.conformal.order import (
+    OrderStatistics,
+    exact_rank,
+    exact_ranks,
+    histogram_client,
+    mixture_weights,
+    search,
+    search_rank,
+)
+from fedcover.conformal.protocol import Client, Message, Server
+from fedcover.errors import DataError, UsageError
+
+COMPRESSION = 200
+"""Of a T-Digest, DataSketches' own default: about 3 kB a client, rank errors below 0.02 at the
+usual levels."""
+
+Scores = NDArray[np.float32]
+Band = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The server's answer: q̂ and how it came about.
+
+    ``q_hat`` is a float32 value or +inf. ``rank`` is the rank among the pooled scores, 0 for
+    ``average`` and ``mixture``, which have none. ``note`` is empty or a sentence the user must see.
+    """
+
+    q_hat: float
+    n_calibration: int
+    clients: int
+    rank: int
+    note: str = ""
+
+
+class Resplits(NamedTuple):
+    """True scores and clients of all nodes (n,), the calibration nodes of each re-split, and K."""
+
+    scores: Scores
+    owner: NDArray[np.intp]
+    mask: NDArray[np.bool_]  # (R, n)
+    clients: int
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A quantile rule. Shares are None but for the rule ``mixture``.
+
+    ``client`` answers a query, ``server`` finds the threshold of a level, ``resplits`` q̂ of every
+    re-split and level, bit for bit what the conversation finds. ``band`` takes alpha and the
+    clients' numbers of scores; None: the rule has no finite-sample guarantee.
+    """
+
+    client: Client[ArrayLike]
+    server: Callable[[float, Shares | None], Server[Threshold]]
+    resplits: Callable[[Resplits, Sequence[float], Shares | None], Scores]
+    band: Callable[[float, Sequence[int], Shares | None], Band] | None = None
+
+    @property
+    def guarantee(self) -> bool:
+        """Whether its q̂ covers 1 − α in finite samples."""
+        return self.band is not None
+
+
+# exact and pooled: an order statistic.
+
+
+def rank_server(alpha: float, _shares: Shares | None = None, *, pooled: bool) -> Server[Threshold]:
+    """Theorem 1: q̂ is the ⌈(1−α)(N+K)⌉-th smallest calibration score.
+
+    K counts every client, also one without calibration scores: a test node may be its. ``pooled``
+    takes 1 in place of K, as if one client held all scores. That is less cautious, and without the
+    guarantee: where clients differ, coverage can lie below 1 − α, by up to (1 − α)(K − 1)/(N + K)
+    under the theorem's draw of a node.
+    """
+
+    def rank_of(n: list[int]) -> int:
+        return exact_rank(alpha, sum(n), 1 if pooled else len(n))
+
+    q_hat, n = yield from search_rank(rank_of)
+    rank = rank_of(n)
+    return Threshold(q_hat, sum(n), len(n), rank, _full_sets_note(alpha, sum(n), len(n), rank))
+
+
+def rank_resplits(
+    splits: Resplits, alphas: Sequence[float], _shares: Shares | None = None, *, pooled: bool
+) -> Scores:
+    """The same for re-splits."""
+    table = OrderStatistics(splits.scores, np.zeros_like(splits.owner), splits.mask, 1)
+    K = 1 if pooled else splits.clients
+    return _columns(lambda a: table.at(exact_ranks(a, table.counts, K))[:, 0], splits, alphas)
+
+
+def coverage_band(alpha: float, n: int, clients: int = 1) -> Band:
+    """Theorem 1's band for the expected coverage: 1−α and 1−α+K/(N+K).
+
+    The upper end supposes scores without ties; the lower one always holds.
+    """
+    level = 1.0 - check_alpha(alpha)
+    return level, level + clients / (n + clients)
+
+
+def _full_sets_note(alpha: float, n: int, clients: int, rank: int) -> str:
+    if rank <= n:
+        return ""
+    return (
+        f"alpha = {alpha:g} asks for rank {rank} of {n} calibration scores at {clients} clients: "
+        "q_hat is +inf and every set holds all labels."
+    )
+
+
+# mixture: any known shares of the clients.
+
+
+def mixture_server(alpha: float, shares: Shares | None = None) -> Server[Threshold]:
+    """q̂ is the smallest score q with Σ_k p_k · #{scores of client k ≤ q}/(n_k + 1) ≥ 1 − α.
+
+    p_k is client k's share of ``shares``, the probability that a test node is its; ``None`` means
+    n_k + 1, and then this is Theorem 1's q̂. The clients send what they send for ``exact``; the
+    server weighs the counts before it adds them, in whole numbers. A client without a share has
+    no say; what a client without scores has as its share counts as never covered.
+    """
+    check_alpha(alpha)
+
+    def aim(n: list[int]) -> tuple[NDArray[Any], int]:
+        weights, scale = mixture_weights(n, shares)
+        # Σ w_k·n_k < s, so that 64 bits hold all sums if they hold s.
+        exact = np.array(weights, dtype=np.int64 if scale < 2**63 else object)
+        return exact, exact_rank(alpha, scale, 0)
+
+    q_hat, n = yield from search(aim)
+    weights, scale = mixture_weights(n, shares)
+    reach = sum(weight * size for weight, size in zip(weights, n, strict=True))
+    sentences = []
+    silent = [k for k, size in enumerate(n) if size == 0 and weights[k] > 0]
+    if silent:
+        lost = sum(weights[k] for k in silent) / scale
+        sentences.append(
+            f"a share of {lost:.3g} of the mixture is at clients without calibration scores "
+            f"({', '.join(map(str, silent))}) and counts as never covered, which makes sets larger."
+        )
+    if reach < exact_rank(alpha, scale, 0):
+        sentences.append(
+            f"alpha = {alpha:g} is less than what {sum(n)} calibration scores at {len(n)} clients "
+            f"leave open for this mixture, {1 - reach / scale:.3g}: "
+            "q_hat is +inf and every set holds all labels."
+        )
+    return Threshold(q_hat, sum(n), len(n), 0, " ".join(sentences))
+
+
+def mixture_resplits(splits: Resplits, alphas: Sequence[float], shares: Shares | None) -> Scores:
+    """Floats find the place to within their rounding, whole numbers decide inside it."""
+    order = np.argsort(splits.scores, kind="stable")
+    scores, owner, K = splits.scores[order], splits.owner[order], splits.clients
+    q_hats = np.full((len(splits.mask), len(alphas)), np.inf, dtype=np.float32)
+    known: dict[bytes, tuple[list[int], int, NDArray[np.float64]]] = {}  # by the clients' sizes
+    for r, row in enumerate(splits.mask):
+        places = np.flatnonzero(row[order])
+        held = owner[places]
+        sizes = np.bincount(held, minlength=K)
+        if sizes.tobytes() not in known:  # re-splits mostly keep them
+            weights, scale = mixture_weights(sizes.tolist(), shares)
+            parts = np.array([weight / scale for weight in weights])
+            known[sizes.tobytes()] = weights, scale, parts
+        weights, scale, parts = known[sizes.tobytes()]
+        reached = np.cumsum(parts[held])
+        # A sum of n numbers with total at most 1 is off by at most n roundings; so is each part.
+        slack = 4 * (len(places) + 1) * np.finfo(np.float64).eps
+
+        def exactly(end: int, weights: list[int] = weights, held: NDArray[np.intp] = held) -> int:
+            """The whole-number weight of the scores up to and with place ``end``."""
+            counts = np.bincount(held[: end + 1], minlength=K).tolist()
+            return sum(weight * count for weight, count in zip(weights, counts, strict=True))
+
+        for a, alpha in enumerate(alphas):
+            target = exact_rank(alpha, scale, 0)
+            low, high = np.searchsorted(reached, target / scale + np.array([-slack, slack]))
+            place = bisect_left(range(len(places)), target, int(low), int(high), key=exactly)
+            if place < len(places):
+                q_hats[r, a] = scores[places[place]]
+    return q_hats
+
+
+def mixture_band(alpha: float, n: Sequence[int], shares: Shares | None) -> Band:
+    """The band of the rule ``mixture``: 1−α and 1−α+Σ_k p_k/(n_k+1), for n_k scores at client k.
+
+    It is for the expected coverage of a test node that is client k's with probability p_k. The
+    upper end supposes scores without ties. For Theorem 1's shares (None) it is Theorem 1's band.
+    """
+    level = 1.0 - check_alpha(alpha)
+    sizes = [int(m) + 1 for m in n]
+    parts = check_shares(sizes if shares is None else shares, len(sizes))
+    return level, level + float(sum(p / size for p, size in zip(parts, sizes, strict=True)))
+
+
+# average: the mean of the clients' own quantiles.
+
+
+def average_client(scores: ArrayLike, query: Message) -> Message:
+    """Send the local conformal quantile, the ⌈(1−α)(n_k+1)⌉-th smallest score, and n_k.
+
+    Where n_k < 1/α − 1 that rank is above n_k and the local quantile +∞; as is usual where
+    quantiles are averaged, the largest score stands in for it. No scores, no quantile.
+    """
+    ordered = np.sort(check_scores(scores).ravel())
+    rank = exact_rank(float(query["alpha"][0]), len(ordered))
+    return {"quantile": ordered[: min(rank, len(ordered))][-1:], "n": np.array([len(ordered)])}
+
+
+def average_server(alpha: float, _shares: Shares | None = None) -> Server[Threshold]:
+    """Take the plain mean of the clients' local quantiles (the paper's main results).
+
+    Without a guarantee: where clients differ, coverage can fall far below 1 − α.
+    """
+    replies = yield {"alpha": np.array([check_alpha(alpha)])}
+    n_k = np.array([int(reply["n"][0]) for reply in replies])
+    quantiles = np.array(
+        [reply["quantile"][0] if n else 0 for reply, n in zip(replies, n_k, strict=True)]
+    )
+    small = [str(k) for k, n in enumerate(n_k) if exact_rank(alpha, n) > n]
+    note = (
+        f"averaging needs n_k >= 1/alpha - 1 = {1 / alpha - 1:g} nodes at every client; "
+        f"too few at client {', '.join(small)}: the largest score stood in, or none was sent."
+    )
+    q_hat = float(_mean_quantile(quantiles, n_k > 0))
+    return Threshold(q_hat, int(n_k.sum()), len(replies), 0, note if small else "")
+
+
+def average_resplits(
+    splits: Resplits, alphas: Sequence[float], _shares: Shares | None = None
+) -> Scores:
+    """The same for re-splits."""
+    table = OrderStatistics(splits.scores, splits.owner, splits.mask, splits.clients)
+    n = table.counts
+
+    def mean(alpha: float) -> Scores:
+        return _mean_quantile(table.at(np.minimum(exact_ranks(alpha, n, 1), n)), n > 0)
+
+    return _columns(mean, splits, alphas)
+
+
+def _mean_quantile(quantiles: NDArray[Any], present: NDArray[np.bool_]) -> Scores:
+    """Mean over the last axis of the clients that are present, +inf where none is.
+
+    The sum runs client after client, so that one conversation and many re-splits at once agree to
+    the last bit.
+    """
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        total = np.cumsum(np.where(present, quantiles.astype(np.float64), 0.0), axis=-1)[..., -1]
+        mean = (total / present.sum(axis=-1)).astype(np.float32)
+    mean = np.where(present.any(axis=-1), mean, np.float32(np.inf))
+    if np.isnan(mean).any():
+        raise DataError("The clients' quantiles contain both -inf and +inf and have no mean.")
+    return mean + np.float32(0.0)
+
+
+# tdigest: sketches by Apache DataSketches, which is imported only when one is made.
+
+
+def sketch_client(scores: ArrayLike, _query: Message) -> Message:
+    """Send a T-Digest of the local scores, serialised to bytes."""
+    array = check_scores(scores).ravel()
+    refuse("scores", array, np.isinf(array), "a T-Digest takes finite scores only")
+    sketch = _digest()(COMPRESSION)
+    sketch.update(array.astype(np.float64))
+    return {"sketch": np.frombuffer(sketch.serialize(), dtype=np.uint8)}
+
+
+def sketch_server(alpha: float, _shares: Shares | None = None) -> Server[Threshold]:
+    """Merge the clients' T-Digests and ask for the rank of Theorem 1 (no guarantee: a sketch)."""
+    replies = yield {}
+    return _of_sketches(replies, [alpha])[0]
+
+
+def sketch_resplits(
+    splits: Resplits, alphas: Sequence[float], _shares: Shares | None = None
+) -> Scores:
+    """The same for re-splits: every client sketches once for all levels."""
+    nodes_of = [np.flatnonzero(splits.owner == k) for k in range(splits.clients)]
+    q_hats = np.empty((len(splits.mask), len(alphas)), dtype=np.float32)
+    for r, row in enumerate(splits.mask):
+        replies = [sketch_client(splits.scores[nodes[row[nodes]]], {}) for nodes in nodes_of]
+        q_hats[r] = [threshold.q_hat for threshold in _of_sketches(replies, alphas)]
+    return q_hats
+
+
+def merged_sketch(sketches: Sequence[NDArray[np.uint8]]) -> Any:
+    """The clients' sketches as one, merged in their order."""
+    digest = _digest()
+    merged = digest(COMPRESSION)
+    for sketch in sketches:
+        merged.merge(digest.deserialize(sketch.tobytes()))
+    return merged
+
+
+def _of_sketches(replies: Sequence[Message], alphas: Sequence[float]) -> list[Threshold]:
+    """The thresholds of all levels.
+
+    The rank-th of N items fills the ranks (rank − 1)/N … rank/N, so we ask for the middle: while
+    the sketch still holds every score by itself, the answer is then exact.
+    """
+    sketch = merged_sketch([reply["sketch"] for reply in replies])
+    n, clients = sketch.get_total_weight(), len(replies)
+    thresholds = []
+    for alpha in alphas:
+        rank = exact_rank(alpha, n, clients)
+        q_hat = np.float32(sketch.get_quantile((rank - 0.5) / n) if rank <= n else np.inf)
+        note = _full_sets_note(alpha, n, clients, rank)
+        thresholds.append(Threshold(float(q_hat), n, clients, rank, note))
+    return thresholds
+
+
+def _digest() -> Any:
+    try:
+        from datasketches import tdigest_double
+    except ImportError as error:
+        raise UsageError("The tdigest rule needs the package datasketches.") from error
+    return tdigest_double
+
+
+def _columns(of: Callable[[float], Scores], splits: Resplits, alphas: Sequence[float]) -> Scores:
+    """A column for every level; no columns without levels."""
+    columns = [of(alpha) for alpha in alphas]
+    return np.stack(columns, axis=1) if columns else np.empty((len(splits.mask), 0), np.float32)
+
+
+RULES: dict[str, Rule] = {
+    "exact": Rule(
+        histogram_client,
+        partial(rank_server, pooled=False),
+        partial(rank_resplits, pooled=False),
+        lambda alpha, n, _shares: coverage_band(alpha, sum(n), len(n)),
+    ),
+    "mixture": Rule(histogram_client, mixture_server, mixture_resplits, mixture_band),
+    "pooled": Rule(
+        histogram_client, partial(rank_server, pooled=True), partial(rank_resplits, pooled=True)
+    ),
+    "average": Rule(average_client, average_server, average_resplits),
+    "tdigest": Rule(sketch_client, sketch_server, sketch_resplits),
+}
