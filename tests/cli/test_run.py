@@ -270,7 +270,10 @@ def test_gen_chooses_on_validation_nodes_and_its_prototypes_can_be_private(
     chosen = info["chosen_on_validation"]["gen"]
     assert len(chosen["grid"]) == 2  # seeds
     cells = [(cell["prototypes"], cell["share"]) for cell in chosen["grid"][0]]
-    assert cells == [(1, 0.1), (2, 0.1), (2, 1.0)]  # one prototype has one link at either share
+    assert cells == [(1, 0.1), (1, 1.0), (2, 0.1), (2, 1.0)]
+    losses = [cell["valid_loss"] for cell in chosen["grid"][0]]
+    assert losses[0] == losses[1]  # one prototype has one link at either share: trained once
+    assert losses[2] != losses[3]
     assert set(info["bytes_by_kind"]) == {"fed", "gen"}
     assert {"prototypes", "VGAE weights", "weights"} <= set(info["bytes_by_kind"]["gen"][0])
 

@@ -55,7 +55,8 @@ def choose_cell(
     recipe: Recipe, config: Config, classes: int, census: Census, sent: Message
 ) -> Conversation[dict[str, Any]]:
     """Choose M and p for the model that is trained after; without validation nodes the first."""
-    cells = _distinct(config, census, sent)
+    equal = _first_equal(config, census, sent)
+    cells = list(dict.fromkeys(equal.values()))
     chosen, found = cells[0], {}
     if len(cells) > 1:
         parts = {cell: cell_part(recipe, *cell) for cell in cells}
@@ -65,31 +66,34 @@ def choose_cell(
         )
         best = {cell: trained[part].losses[trained[part].best] for cell, part in parts.items()}
         chosen = min(cells, key=lambda cell: np.inf if np.isnan(best[cell]) else best[cell])
+        losses = {cell: float(best[first]) for cell, first in equal.items()}
         found["grid"] = [
             {
                 "prototypes": m,
                 "share": p,
-                "valid_loss": round(float(loss), 5) if np.isfinite(loss) else None,
+                "valid_loss": round(loss, 5) if np.isfinite(loss) else None,
             }
-            for (m, p), loss in best.items()
+            for (m, p), loss in losses.items()
         ]
     yield Tell(f"{recipe.shared}/cell", {"cell": np.array(chosen)})
     return {"prototypes": chosen[0], "share": chosen[1], **found}
 
 
-def _distinct(config: Config, census: Census, sent: Message) -> list[Cell]:
-    """The grid without those cells that give the same graphs as an earlier one.
+def _first_equal(config: Config, census: Census, sent: Message) -> dict[Cell, Cell]:
+    """For every cell of the grid, the first one that gives the same graphs; only it is trained.
 
     Shares that round to the same number of links do, and so do two M of which merging left the same
     prototypes: those of a smaller M are unions of the larger one's, so as many are the same ones.
     """
     gen, nodes = config.gen, census.of("nodes")
-    kept: dict[tuple[tuple[int, int], ...], Cell] = {}
+    first: dict[tuple[tuple[int, int], ...], Cell] = {}
+    found: dict[Cell, Cell] = {}
     for m, share in product(gen.prototypes, gen.shares):
         others = {party: int((sent[f"owner.{m}"] != party).sum()) for party in sorted(nodes)}
         links = (count_links(gen.linking, nodes[k], n, share) for k, n in others.items())
-        kept.setdefault(tuple(zip(others.values(), links, strict=True)), (m, share))
-    return list(kept.values())
+        graphs = tuple(zip(others.values(), links, strict=True))
+        found[m, share] = first.setdefault(graphs, (m, share))
+    return found
 
 
 def silence(census: Census, at_least: int) -> str:
