@@ -176,8 +176,10 @@ def compare(sites: Path, schema: Schema, *, double: bool = False, **changes: Any
     alone, together = (
         {seed: begun(seed, stride) for seed in outcomes} for stride in (job.stride, 1)
     )
+    accounts = {}
     for seed, run in alone.items():
         carrier = Loopback(run.parties)
+        accounts[seed] = carrier.ledger
         carrier.carry(run.session.prepare())
         for method, outcome in outcomes[seed].items():
             run.outcomes[method] = carrier.carry(run.session.method(method))
@@ -197,8 +199,10 @@ def compare(sites: Path, schema: Schema, *, double: bool = False, **changes: Any
         found = stacked.carry([run.session.method(method) for run in together.values()])
         for run, outcome in zip(together.values(), found, strict=True):
             run.outcomes[method] = outcome
-    for seed in outcomes:
+    for seed, one in zip(outcomes, stacked.repetitions, strict=True):
         alike(alone[seed], together[seed], double)
+        if job.stride == 1:
+            assert _entries(one.ledger) == _entries(accounts[seed])
 
 
 def alike(alone: Run, together: Run, double: bool) -> None:
