@@ -210,6 +210,8 @@ BAD: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "raps shape": ("raps", lambda c: {k: v[:1] for k, v in c.items()}, "shape"),
     "raps counts": ("raps", lambda c: {k: v - 1 for k, v in c.items()}, "not counts"),
     "talk": ("quantile", lambda c: {"7.counts": c["counts"]}, "7.counts"),
+    "NaN row": ("prototypes", lambda c: {k: v * np.nan for k, v in c.items()}, "not finite"),
+    "infinite row": ("prototypes", lambda c: {k: v + np.inf for k, v in c.items()}, "not finite"),
     "width": ("prototypes", lambda c: {k: v[:, 1:] for k, v in c.items()}, ", 8)"),
     "rows": ("prototypes", lambda c: c | {"2": np.zeros((3, 8), np.float32)}, "not (2, 8)"),
     "grid": ("prototypes", lambda c: {"2": c["2"]}, "has 2, not 2, 3"),
