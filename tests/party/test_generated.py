@@ -192,10 +192,13 @@ def test_a_party_with_too_few_training_nodes_sends_nothing_and_still_receives(pl
     assert silence(Loopback(parties[:1]).census, 5) == ""
 
 
-def test_a_link_predictor_that_diverged_is_said_in_a_sentence(planted):
+@pytest.mark.parametrize("rate", [1e25, 1e200])
+def test_a_link_predictor_that_diverged_is_said_in_a_sentence(planted, rate):
     settings = GenSettings(
-        prototypes=(2,), shares=(0.05,), vae=VaeSettings(epochs=2), link_rounds=5, link_lr=1e200
+        prototypes=(2,), shares=(0.05,), vae=VaeSettings(epochs=2), link_rounds=5, link_lr=rate
     )
     parties, _ = generate(planted[0], settings)
     with pytest.raises(DataError, match=r"The link predictor diverged; scale the features"):
         received(parties[0])
+    with pytest.raises(DataError, match=r"training diverged: .* lower the learning rate"):
+        generate(planted[0], settings, stacked=False)
