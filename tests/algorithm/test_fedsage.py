@@ -156,7 +156,8 @@ def test_the_ledger_holds_every_message_and_none_with_a_row_a_node():
     for entry in ledger:
         assert not set(entry.shape) & {*sizes, *visible}
         if entry.array == "means":
-            assert entry.shape[0] <= sum(n // SMALL.min_group for n in visible)
+            groups = sum(n // SMALL.min_group for n in visible)
+            assert entry.shape[0] <= min(len(sizes) * SMALL.groups, groups)
 
 
 def test_nothing_is_exchanged_without_the_cross_term_or_others():

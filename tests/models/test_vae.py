@@ -111,5 +111,6 @@ def test_making_a_vae_leaves_the_global_generator_alone():
     ],
 )
 def test_settings_refuse_what_cannot_be(name, value):
-    with pytest.raises(UsageError, match=f"^{name} is .*; it must"):
+    shown = str(value).removesuffix(".0")
+    with pytest.raises(UsageError, match=f"^{name} is {shown}; it must"):
         VaeSettings(**{name: value})

@@ -18,7 +18,7 @@ from fedcover.graphs.partition import ClientGraph, Partition
 from fedcover.graphs.splits import NO_ROLE, Role
 from fedcover.ledger import Ledger, kind_of
 from fedcover.party.data import PartyData
-from fedcover.party.generated import PROTOTYPES, augmented, received
+from fedcover.party.generated import PROTOTYPES, augmented, prototypes, received
 from fedcover.party.party import Party
 
 LINKS = Path(__file__).parents[2] / "benchmarks" / "links.py"
@@ -154,6 +154,21 @@ def test_the_same_seed_gives_the_same_links(planted, generated):
         assert (mine.features != other.features).nnz == 0
 
 
+def test_prototypes_are_made_of_training_nodes_alone(planted):
+    """Other features of all other nodes: the same is sent, to the bit."""
+    config = Config(gen=replace(SETTINGS, vae=VaeSettings(epochs=5)), methods=("gen",))
+    others = [(one.roles != Role.TRAIN)[:, None] for one in planted[0]]
+    changed = [
+        replace(one, x=sp.csr_array(np.where(other, 1, one.x.toarray()).astype(np.float32)))
+        for one, other in zip(planted[0], others, strict=True)
+    ]
+    before, after = (
+        prototypes([Party(one, config, 3) for one in data]) for data in (planted[0], changed)
+    )
+    for mine, same in zip(before, after, strict=True):
+        np.testing.assert_array_equal(mine["2"], same["2"])
+
+
 def test_a_party_alone_receives_nothing_and_keeps_its_graph(planted):
     data, parts, partition = planted
     (alone,), _ = generate(data[:1])
@@ -177,10 +192,13 @@ def test_a_party_with_too_few_training_nodes_sends_nothing_and_still_receives(pl
     assert silence(Loopback(parties[:1]).census, 5) == ""
 
 
-def test_a_link_predictor_that_diverged_is_said_in_a_sentence(planted):
+@pytest.mark.parametrize("rate", [1e25, 1e200])
+def test_a_link_predictor_that_diverged_is_said_in_a_sentence(planted, rate):
     settings = GenSettings(
-        prototypes=(2,), shares=(0.05,), vae=VaeSettings(epochs=2), link_rounds=5, link_lr=1e200
+        prototypes=(2,), shares=(0.05,), vae=VaeSettings(epochs=2), link_rounds=5, link_lr=rate
     )
     parties, _ = generate(planted[0], settings)
     with pytest.raises(DataError, match=r"The link predictor diverged; scale the features"):
         received(parties[0])
+    with pytest.raises(DataError, match=r"training diverged: .* lower the learning rate"):
+        generate(planted[0], settings, stacked=False)

@@ -229,6 +229,7 @@ def test_large_federations_are_trained_one_by_one_if_each_may_end(make_federatio
     apart = stacked(federations, plan, report=lambda _, done, __: reported.append(done), apart=True)
     assert sizes == [1, 1, 1]
     assert reported == sorted(set(reported))
+    assert reported[-1] == plan.rounds
     for one, other in zip(together, apart, strict=True):
         assert largest_difference(one, other) < 1e-9
         assert one.trained.rounds == other.trained.rounds

@@ -148,7 +148,7 @@ class QuantileCheck:
         """What is wrong with the reply."""
         answers: Mapping[int, Message] = {_POOLED: reply}
         if self._grouped:
-            named = {name.partition(".")[0] for name in reply}
+            named = {name.rpartition(".")[0] for name in reply}  # "" without a point
             if not {str(_POOLED)} <= named <= {str(talk) for talk in self._asked}:
                 return "does not answer what was asked"
             answers = parts(reply, map(int, named))
@@ -196,7 +196,7 @@ def _sketch(reply: Message, n: int) -> str:
         return "has no sketch"
     try:
         return _same(merged_sketch([reply["sketch"]]).get_total_weight(), n)
-    except (FedcoverError, RuntimeError, ValueError):
+    except (FedcoverError, RuntimeError, ValueError, IndexError):
         return "has a sketch that cannot be read"
 
 

@@ -157,6 +157,8 @@ class Lockstep:
     def _finish(self, batch: Mapping[int, Finish]) -> dict[int, Any]:
         request = next(iter(batch.values()))
         training = self._trainings.pop(request.part)
+        # Whoever ran out of patience has done all rounds that there will be.
+        self._report(_stage(request.part), request.plan.rounds, request.plan.rounds)
         program, place = training.program, {n: f for f, n in enumerate(training.members)}
         for number, one in batch.items():
             repetition = self._repetitions[number]

@@ -107,7 +107,7 @@ def received(party: Party) -> dict[int, Received]:
     """What the party got, by M, and where the link predictor puts it."""
     if "received" not in party.made:
         outputs, weights = party.logits(LINKER), party.weights[LINKER]
-        if not np.isfinite(outputs).all():
+        if not (np.abs(outputs) < 1e18).all():  # also NaN; products are beyond single precision
             raise DataError("The link predictor diverged; scale the features or lower link_lr.")
         latent = party.config.gen.link_latent
         party.made["received"] = {

@@ -210,6 +210,8 @@ BAD: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "raps shape": ("raps", lambda c: {k: v[:1] for k, v in c.items()}, "shape"),
     "raps counts": ("raps", lambda c: {k: v - 1 for k, v in c.items()}, "not counts"),
     "talk": ("quantile", lambda c: {"7.counts": c["counts"]}, "7.counts"),
+    "NaN row": ("prototypes", lambda c: {k: v * np.nan for k, v in c.items()}, "not finite"),
+    "infinite row": ("prototypes", lambda c: {k: v + np.inf for k, v in c.items()}, "not finite"),
     "width": ("prototypes", lambda c: {k: v[:, 1:] for k, v in c.items()}, ", 8)"),
     "rows": ("prototypes", lambda c: c | {"2": np.zeros((3, 8), np.float32)}, "not (2, 8)"),
     "grid": ("prototypes", lambda c: {"2": c["2"]}, "has 2, not 2, 3"),
@@ -233,6 +235,37 @@ def test_a_bad_reply_is_refused_by_name_and_the_round_goes_on(
     assert f"{method}/{phase}, round 0: the reply of bob was refused" in refusal
     assert words in refusal
     assert outcome.calibrated.thresholds
+
+
+@pytest.mark.parametrize(
+    ("rule", "how", "words"),
+    [
+        ("average", lambda c: c | {"n": c["n"] + 1}, "scores where it has"),
+        ("average", lambda c: c | {"quantile": c["quantile"] * np.nan}, "not finite"),
+        ("average", lambda c: c | {"quantile": np.zeros(2, np.float32)}, "shape"),
+        ("tdigest", lambda c: {"sketch": c["sketch"][:-9]}, "cannot be read"),
+        ("tdigest", lambda c: {"sketch": np.zeros(0, np.uint8)}, "cannot be read"),
+        ("tdigest", lambda c: {"sketch": c["sketch"].astype(float)}, "no sketch"),
+        ("tdigest", lambda _c: {}, "no sketch"),
+    ],
+)
+def test_what_cannot_be_a_quantile_or_a_sketch_is_refused(
+    rule: str, how: Any, words: str, sites: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    trouble = Troubled(sites, spoilt("bob", "quantile", how))
+    leader = coordinator(trouble, rounds=1, quantiles=(rule,))
+    assert only(leader.run())["fed"].calibrated.parties == {0, 2}
+    assert words in str(leader.record.refused[0])
+
+
+@pytest.mark.parametrize("name", ["0", "0.", "x.counts", ".counts", "0.counts.0", "²"])
+def test_names_that_no_talk_has_are_refused(
+    name: str, sites: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    stray = spoilt("bob", "quantile", lambda c: {**c, name: c["0.counts"]})
+    leader = coordinator(Troubled(sites, stray), rounds=1, calibrate="class")
+    assert only(leader.run())["fed"].calibrated.parties == {0, 2}
+    assert "the reply of bob was refused" in str(leader.record.refused[0])
 
 
 def test_a_site_that_is_wrong_in_one_answer_is_not_heard_in_the_others(
