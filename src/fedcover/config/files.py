@@ -25,9 +25,9 @@ def configured(file: str | Path | None = None, preset: str | None = None, **opti
     ``None`` among the options means: as the file or the preset has it. Settings in tables have the
     names that :meth:`Config.preset` gives them.
     """
-    held = read_settings(file) if file is not None else {}
-    name = preset or held.get("preset", "default")
-    held.pop("preset", None)
+    held = {} if file is None else read_settings(file)
+    in_file = held.pop("preset", "default")
+    name = preset or in_file
     changes_of(name)
     try:
         Config.preset(name, **held)  # so that a sentence about the file can say so
@@ -78,9 +78,7 @@ def _lines(settings: Settings, place: str) -> list[str]:
 
 def literal(value: Any) -> str:
     """One value in TOML; a float keeps every digit."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
+    if isinstance(value, bool | str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple):
         return f"[{', '.join(map(literal, value))}]"

@@ -88,17 +88,15 @@ class Recipe:
 def recipe_of(name: str) -> Recipe:
     """Read ``base+part+…``; what cannot be read or makes no sense is said in a sentence."""
     base, parts = _split(name)
-    unknown = [part for part in parts if part not in PARTS]
-    if unknown or len(set(parts)) < len(parts):
+    if not set(parts) <= set(PARTS) or len(set(parts)) < len(parts):
         raise UsageError(
             f"methods has {name!r}; a method may be followed by +prox, +prior, +tuned or +mix, "
             "each once."
         )
     if "tuned" in parts and "mix" in parts:
         raise UsageError(f"methods has {name!r}; +mix already holds the tuned model.")
-    kinds: list[Personal] = ["mix", "tuned"]
-    personal: Personal = next((kind for kind in kinds if kind in parts), "")
-    senseless = [part for part in parts if part in ("prox", "tuned", "mix")]
+    personal: Personal = "mix" if "mix" in parts else "tuned" if "tuned" in parts else ""
+    senseless = [part for part in parts if part != "prior"]
     if senseless and not METHODS[base].shared:
         raise UsageError(
             f"methods has {name!r}; {base} has no model that several clients share, so "

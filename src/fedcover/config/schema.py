@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from math import inf
 from numbers import Real
 from types import NoneType
@@ -44,10 +45,7 @@ YES_OR_NO = Rule(lambda _: True, "be true or false")
 def setting(
     default: Any, meaning: str, rule: Rule | tuple[str, ...] = YES_OR_NO, **more: Any
 ) -> Any:
-    """Declare a field of :class:`Settings`, with a rule or the words to choose from.
-
-    ``more`` are further fields of :class:`Setting`.
-    """
+    """Declare a field of :class:`Settings`: a rule or words to choose from, and more fields."""
     if not isinstance(rule, Rule):
         rule = Rule(rule.__contains__, f"be one of {', '.join(rule)}", rule)
     return field(default=default, metadata={"meaning": meaning, "rule": rule, **more})
@@ -98,10 +96,7 @@ class Setting:
         return issubclass(self.kind, Settings)
 
     def read(self, text: Any) -> Any:
-        """The value that a text spells; what it cannot spell stays text, for the check to refuse.
-
-        What is no text (Flower has numbers too) is the value already.
-        """
+        """The value that a text spells; what spells none stays as it is, for the check to judge."""
         if not isinstance(text, str):
             return text
         if self.several:
@@ -175,13 +170,9 @@ class Settings:
         object.__setattr__(self, name, value)
 
 
-_DECLARED: dict[type[Settings], dict[str, Setting]] = {}
-
-
+@cache
 def declared(kind: type[Settings]) -> dict[str, Setting]:
     """The settings of a group by their names, its tables among them."""
-    if kind in _DECLARED:
-        return _DECLARED[kind]
     hints, found, panel = get_type_hints(kind), {}, kind.panel
     for entry in fields(kind):
         hint, panel = hints[entry.name], entry.metadata.get("panel", panel)
@@ -197,9 +188,10 @@ def declared(kind: type[Settings]) -> dict[str, Setting]:
             default=entry.default,
             **{"rare": kind.rare, **entry.metadata, "panel": panel},
         )
-    return _DECLARED.setdefault(kind, found)
+    return found
 
 
+@cache
 def options(kind: type[Settings]) -> dict[str, Setting]:
     """Every setting under the name that it has outside of its table, as ``vae_lr``."""
     found: dict[str, Setting] = {}
@@ -231,13 +223,12 @@ def flattened(kind: type[Settings], given: Any, place: str = "") -> dict[str, An
 
 def nested(kind: type[Settings], flat: Mapping[str, Any]) -> dict[str, Any]:
     """The same settings in tables again."""
-    known = options(kind)
     tree: dict[str, Any] = {}
     for key, value in flat.items():
-        *tables, name = known[key].path
+        *tables, name = options(kind)[key].path
         place = tree
-        for inner in tables:
-            place = place.setdefault(inner, {})
+        for table in tables:
+            place = place.setdefault(table, {})
         place[name] = value
     return tree
 
