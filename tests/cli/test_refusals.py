@@ -132,7 +132,7 @@ BAD_USAGE = {
     "missing": ("run own --missing drop", "missing is 'drop'; it must be one of refuse, impute."),
     "fetch misspelt": ("data fetch coar", "'coar' is not a known graph; did you mean 'cora'?"),
     "cuts of another graph": ("data cuts pubmed", "'pubmed' is not in the paper's table; it has"),
-    "cuts seeds 0": ("data cuts cora --seeds 0", "--seeds is 0; it must be a whole number of 1"),
+    "cuts seeds 0": ("data cuts cora --seeds 0", "seeds is 0; it must be a whole number of 1"),
     "cuts seeds word": ("data cuts --seeds x", "'--seeds': 'x' is not a whole number"),
 }
 

@@ -6,14 +6,10 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, Graph, examples, help_if_alone, number
-from fedcover.errors import UsageError
+from fedcover.cli.options import Data, Graph, examples, group, number
 
-app = typer.Typer(
-    help="The named graphs: list, show, fetch, cuts.",
-    callback=help_if_alone,
-    invoke_without_command=True,
-    epilog=examples("fedcover data list", "fedcover data show cora"),
+app = group(
+    "The named graphs: list, show, fetch, cuts.", "fedcover data list", "fedcover data show cora"
 )
 
 
@@ -27,10 +23,7 @@ def list_(data: Data = None) -> None:
 
 
 @app.command("show", epilog=examples("fedcover data show cora", "fedcover data show my-graph"))
-def show(
-    graph: Graph,
-    data: Data = None,
-) -> None:
+def show(graph: Graph, data: Data = None) -> None:
     """Print one graph's statistics beside the published ones."""
     from fedcover import display
     from fedcover.graphs.statistics import show_rows
@@ -55,13 +48,11 @@ def cuts(
         list[str] | None,
         typer.Argument(metavar="[NAME...]", help="cora, citeseer (default: both)."),
     ] = None,
-    seeds: Annotated[int, number("N", "METIS seeds to average over.")] = 5,
+    seeds: Annotated[int, number("N", "METIS seeds to average over.", least=1)] = 5,
     data: Data = None,
 ) -> None:
     """Count the edges that the partition cuts, beside the paper's missing edges."""
     from fedcover import display
     from fedcover.graphs.statistics import missing_edges_rows
 
-    if seeds < 1:
-        raise UsageError(f"--seeds is {seeds}; it must be a whole number of 1 or more.")
     display.cuts(display.console(), missing_edges_rows(data, range(seeds), names))

@@ -9,25 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcover.cli.options import Data, Quiet, examples, help_if_alone, number, words
-from fedcover.cli.settings import given, with_settings
+from fedcover.cli import options
+from fedcover.cli.options import examples, number, option, words
 from fedcover.errors import DataError, UsageError
 from fedcover.extras import require
 
 if TYPE_CHECKING:
     from fedcover.config.schema import Setting
 
-app = typer.Typer(
-    help="A federation over a network, on Flower: keys, gate, app, try.",
-    callback=help_if_alone,
-    invoke_without_command=True,
-    epilog=examples("fedcover federation try cora --clients 3"),
+app = options.group(
+    "A federation over a network, on Flower: keys, gate, app, try.",
+    "fedcover federation try cora --clients 3",
 )
-ledger_app = typer.Typer(
-    help="What left a site, and what reached it: show.",
-    callback=help_if_alone,
-    invoke_without_command=True,
-    epilog=examples("fedcover ledger show hospital-a"),
+ledger_app = options.group(
+    "What left a site, and what reached it: show.", "fedcover ledger show hospital-a"
 )
 
 
@@ -37,12 +32,8 @@ ledger_app = typer.Typer(
 )
 def keys(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them.")],
-    hosts: Annotated[
-        str, typer.Option(help="Names or addresses of the coordinator, separated by commas.")
-    ],
-    sites: Annotated[
-        str | None, typer.Option(help="Sites to make key pairs for, separated by commas.")
-    ] = None,
+    hosts: Annotated[str, option("A,B,…", "Names or addresses of the coordinator.")],
+    sites: Annotated[str | None, option("A,B,…", "Sites to make key pairs for.")] = None,
 ) -> None:
     """Make an authority, the coordinator's certificate, and key pairs for sites."""
     require("flower", "fedcover federation keys")
@@ -62,7 +53,7 @@ def gate(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the keys are.")],
     port: Annotated[int, number("P", "The one port that parties connect to.")] = 8000,
     superlink: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where the SuperLink listens.")
+        str, option("HOST:PORT", "Where the SuperLink listens.")
     ] = "127.0.0.1:8001",
 ) -> None:
     """Print an nginx server block that lets sites through to the SuperLink, and nobody else."""
@@ -94,8 +85,8 @@ def _job_settings() -> Mapping[str, Setting]:
         "fedcover federation try",
         "fedcover federation try cora --clients 3 --methods fed --rounds 20",
     ),
-    cls=with_settings(
-        _job_settings,
+    cls=options.with_settings(
+        known=_job_settings,
         methods="As --methods of fedcover run (default: gen).",
         least="How many sites must answer a round (default: all but one).",
         join="Seconds that the job waits for its sites (default: 120).",
@@ -105,9 +96,9 @@ def try_out(
     context: typer.Context,
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A name or a path.")] = "cora",
     clients: Annotated[int, number("K", "Number of sites.")] = 3,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Run folder.")] = Path("runs/federation"),
-    data: Data = None,
-    quiet: Quiet = False,
+    out: Annotated[Path, option("DIR", "Run folder.")] = Path("runs/federation"),
+    data: options.Data = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Start a whole federation on this machine, run a job over it, and stop everything.
 
@@ -119,7 +110,8 @@ def try_out(
     require("flower", "fedcover federation try")
     from fedcover.carriers.network.flower.local import trial
 
-    finished = trial(graph, clients, given(context), out, data=data, say=None if quiet else _say)
+    say = None if quiet else _say
+    finished = trial(graph, clients, options.given(context), out, data=data, say=say)
     if not quiet:
         display.federation(display.console(), finished)
         print(f"\n{finished}: report.html, results.csv, groups.csv, ledger.jsonl, run.json")
@@ -129,18 +121,15 @@ def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
-@ledger_app.command(
-    "show",
-    epilog=examples("fedcover ledger show hospital-a --direction up"),
-)
+@ledger_app.command("show", epilog=examples("fedcover ledger show hospital-a --direction up"))
 def show(
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="A ledger.jsonl, or a folder that holds one.")
     ],
     direction: Annotated[
-        str | None, typer.Option(help="up (left the site) or down (reached it).")
+        str | None, option("up|down", "What left the site, or reached it.")
     ] = None,
-    job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
+    job: Annotated[str | None, option("JOB", "Only this job.")] = None,
 ) -> None:
     """Sum up a ledger: every kind of array that travelled, how often, and how many bytes."""
     from fedcover import display

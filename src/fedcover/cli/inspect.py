@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.options import Data, Graph, Group, Missing, examples
-from fedcover.cli.settings import given, some_settings, with_settings
+from fedcover.cli.options import Data, Graph, Group, Missing, examples, given, option, with_settings
 from fedcover.errors import DataError
 
 EXAMPLES = examples(
@@ -19,8 +18,7 @@ EXAMPLES = examples(
 )
 SEED = 0  # of the partition and the split: a run's first
 
-
-Command = with_settings(some_settings("clients", "partition"))
+Command = with_settings("clients", "partition")
 
 
 def inspect(
@@ -29,12 +27,9 @@ def inspect(
     missing: Missing = "refuse",
     group: Group = None,
     alpha: Annotated[
-        list[float] | None,
-        typer.Option(metavar="A", help="A level of error; may be repeated (default: as in run)."),
+        list[float] | None, option("A", "A level of error; may be repeated (default: as in run).")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object in place of tables.")
-    ] = False,
+    as_json: Annotated[bool, option(None, "One JSON object in place of tables.", "--json")] = False,
     data: Data = None,
 ) -> None:
     """Say what a graph and its clients hold, and what can be promised for it; train nothing.

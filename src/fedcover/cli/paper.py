@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcover.cli.notes import notes_held_back
-from fedcover.cli.options import Data, Quiet, examples, number, words
+from fedcover.cli.options import Data, Quiet, examples, number, option, words
 from fedcover.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -34,30 +33,23 @@ def paper(
         ),
     ],
     preset: Annotated[
-        str, typer.Option(help="default (the guarantee holds) or paper (as published).")
+        str, option("NAME", "default (the guarantee holds) or paper (as published).")
     ] = "default",
-    graphs: Annotated[
-        str | None, typer.Option(help="Only these graphs, e.g. cora,citeseer (default: all).")
-    ] = None,
-    seeds: Annotated[int | None, number("N", "Repetitions (default: as the target has).")] = None,
-    store: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where finished cells are kept.")
-    ] = Path("runs/paper"),
+    graphs: Annotated[str | None, option("A,B,…", "Only these graphs (default: all).")] = None,
+    seeds: Annotated[int | None, number("N", "Repetitions (default: the target's).", 1)] = None,
+    store: Annotated[Path, option("DIR", "Where finished cells are kept.")] = Path("runs/paper"),
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Tables and figures go to DIR/PRESET (default: results; of own targets, results "
-            "beside them).",
+        option(
+            "DIR", "Tables and figures go to DIR/PRESET (default: results, beside own targets)."
         ),
     ] = None,
     definitions: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Own targets, one TOML file each (default: the paper's)."),
+        Path | None, option("DIR", "Own targets, one TOML file each (default: the paper's).")
     ] = None,
-    workers: Annotated[int | None, number("N", "Processes (default: one a core).")] = None,
-    sample: Annotated[int, number("N", "verify: how many cells.")] = 3,
-    draw: Annotated[int, number("N", "verify: which ones, by a seed.")] = 0,
+    workers: Annotated[int | None, number("N", "Processes (default: one a core).", 1)] = None,
+    sample: Annotated[int, number("N", "verify: how many cells.", 1)] = 3,
+    draw: Annotated[int, number("N", "verify: which ones, by a seed.", 0)] = 0,
     data: Data = None,
     quiet: Quiet = False,
 ) -> None:
@@ -72,14 +64,6 @@ def paper(
 
     if preset not in PRESETS:
         raise UsageError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}.")
-    for name, value, least in (
-        ("workers", workers, 1),
-        ("sample", sample, 1),
-        ("seeds", seeds, 1),
-        ("draw", draw, 0),
-    ):
-        if value is not None and value < least:
-            raise UsageError(f"{name} is {value}; it must be a whole number of {least} or more.")
     every = read_all(definitions)
     known = narrowed(every, words("graphs", graphs), seeds)
     if target in every and target not in known:
@@ -117,6 +101,7 @@ def paper(
 def _verify(
     known: Iterable[Definition], preset: str, out: Path, count: int, draw: int, data: str | None
 ) -> None:
+    from fedcover import display
     from fedcover.paper import grid
     from fedcover.paper.store import read_rows
     from fedcover.paper.targets import ROWS_FILE
@@ -125,7 +110,7 @@ def _verify(
     stored = read_rows(out / ROWS_FILE)
     drawn = sample(grid.cells(known, preset), stored, count, draw)
     failed = 0
-    with notes_held_back():
+    with display.notes_held_back():
         for comparison in verify(drawn, stored, data):
             verdict = "agrees" if comparison.agrees else "DIFFERS"
             print(

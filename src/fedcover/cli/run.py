@@ -8,20 +8,8 @@ from typing import Annotated
 
 import typer
 
-from fedcover.cli.notes import notes_held_back, print_notes
-from fedcover.cli.options import (
-    ConfigFile,
-    Data,
-    Graph,
-    Group,
-    Missing,
-    Preset,
-    Quiet,
-    Threads,
-    examples,
-    use_threads,
-)
-from fedcover.cli.settings import given, run_settings, with_settings
+from fedcover.cli import options
+from fedcover.cli.options import examples, option
 
 EXAMPLES = examples(
     "fedcover run cora",
@@ -30,32 +18,25 @@ EXAMPLES = examples(
     "fedcover run citeseer --preset paper --data raw-files --quiet",
 )
 REPORT_EXAMPLES = examples("fedcover report runs/cora-10")
-
-
-Command = with_settings(run_settings)
+Command = options.with_settings()
 
 
 def run(
     context: typer.Context,
-    graph: Graph,
-    preset: Preset = None,
-    config_file: ConfigFile = None,
+    graph: options.Graph,
+    preset: options.Preset = None,
+    config_file: options.ConfigFile = None,
     print_config: Annotated[
-        bool,
-        typer.Option("--print-config", help="Print all settings as a file for --config, and stop."),
+        bool, option(None, "Print all settings as a file for --config, and stop.", "--print-config")
     ] = False,
-    data: Data = None,
-    missing: Missing = "refuse",
-    group: Group = None,
+    data: options.Data = None,
+    missing: options.Missing = "refuse",
+    group: options.Group = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Run folder (default: runs/GRAPH-K, or runs/GRAPH-given with --partition given).",
-        ),
+        Path | None, option("DIR", "Run folder (default: runs/GRAPH-K, or runs/GRAPH-given).")
     ] = None,
-    threads: Threads = None,
-    quiet: Quiet = False,
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train, calibrate and judge prediction sets; write a run folder.
 
@@ -68,11 +49,11 @@ def run(
     from fedcover.simulation import run as run_experiment
     from fedcover.tables import holds_run
 
-    config = configured(config_file, preset, **given(context))
+    config = configured(config_file, preset, **options.given(context))
     if print_config:
         print(to_toml(config), end="")
         return
-    use_threads(threads)
+    options.use_threads(threads)
     began = time.perf_counter()
     if out is not None:
         check_target(out)
@@ -80,11 +61,11 @@ def run(
     folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
     check_target(folder)
     if holds_run(folder) and not quiet:
-        print_notes([f"{folder} held an earlier run, which this one replaces."])
-    with display.progress(quiet) as progress, notes_held_back():
+        display.notes([f"{folder} held an earlier run, which this one replaces."])
+    with display.progress(quiet) as progress, display.notes_held_back():
         finished = run_experiment(loaded, config, progress=progress)
     finished.save(folder)
-    print_notes(finished.info["notes"])
+    display.notes(finished.info["notes"])
     if not quiet:
         display.summary(display.console(), finished)
         seconds = time.perf_counter() - began

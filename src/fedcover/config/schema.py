@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from math import inf
 from numbers import Real
 from types import NoneType
@@ -170,9 +169,13 @@ class Settings:
         object.__setattr__(self, name, value)
 
 
-@cache
+_DECLARED: dict[type[Settings], dict[str, Setting]] = {}
+
+
 def declared(kind: type[Settings]) -> dict[str, Setting]:
     """The settings of a group by their names, its tables among them."""
+    if kind in _DECLARED:
+        return _DECLARED[kind]
     hints, found, panel = get_type_hints(kind), {}, kind.panel
     for entry in fields(kind):
         hint, panel = hints[entry.name], entry.metadata.get("panel", panel)
@@ -188,10 +191,9 @@ def declared(kind: type[Settings]) -> dict[str, Setting]:
             default=entry.default,
             **{"rare": kind.rare, **entry.metadata, "panel": panel},
         )
-    return found
+    return _DECLARED.setdefault(kind, found)
 
 
-@cache
 def options(kind: type[Settings]) -> dict[str, Setting]:
     """Every setting under the name that it has outside of its table, as ``vae_lr``."""
     found: dict[str, Setting] = {}
@@ -223,9 +225,10 @@ def flattened(kind: type[Settings], given: Any, place: str = "") -> dict[str, An
 
 def nested(kind: type[Settings], flat: Mapping[str, Any]) -> dict[str, Any]:
     """The same settings in tables again."""
+    known = options(kind)
     tree: dict[str, Any] = {}
     for key, value in flat.items():
-        *tables, name = options(kind)[key].path
+        *tables, name = known[key].path
         place = tree
         for table in tables:
             place = place.setdefault(table, {})

@@ -212,7 +212,7 @@ class Config(Settings):
         None, f"Clients (default: {CLIENTS}, or those of the client column).", COUNT, simulated=True
     )
     partition: str = setting(
-        "metis", "How the graph is cut (given: by its column).", names.PARTITIONS, simulated=True
+        "metis", "How to cut the graph (given: by client column).", names.PARTITIONS, simulated=True
     )
     methods: tuple[str, ...] = setting(
         ("loc", "fed", BEST, "central"),
@@ -239,13 +239,13 @@ class Config(Settings):
         distinct=False,
     )
     calibrate: str = setting(
-        "pooled", "What has its own threshold, and promise if nodes suffice.", names.CALIBRATIONS
+        "pooled", "What has its own threshold and, given enough nodes, promise.", names.CALIBRATIONS
     )
     alphas: tuple[float, ...] = setting((0.05, 0.1, 0.2), "Levels of error.", BETWEEN, each="alpha")
     temperature: str = setting(
         "pooled", "The logits' temperature; averaged: the mean of the clients'.", names.TEMPERATURES
     )
-    resplits: int = setting(100, "Calibration/test re-splits to judge by.", COUNT, simulated=True)
+    resplits: int = setting(100, "Re-splits that coverage is averaged over.", COUNT, simulated=True)
     empty_sets: bool = setting(True, "Leave sets empty (the default), or add the top label.")
     model: str = setting("gcn", "The network.", names.MODELS, panel="Training")
     rounds: int = setting(100, "Rounds of averaging.", COUNT)
@@ -261,7 +261,7 @@ class Config(Settings):
         None, "Scale features to length 1 (default: if they look like words).", off="raw-features"
     )
     standardise: bool | None = setting(
-        None, "Scale features to mean 0 and deviation 1 (default: own tables, unless like words)."
+        None, "Standardise features (default: those of own tables, unless they look like words)."
     )
     train: float = setting(0.2, "Share of a client's nodes to train with.", BETWEEN)
     valid: float = setting(0.2, "Share of a client's nodes to validate with.", BELOW_ONE)

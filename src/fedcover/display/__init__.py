@@ -3,7 +3,7 @@
 from fedcover.display.answers import federation, ledger, paper_table, predicted, tuning
 from fedcover.display.graphs import cuts, datasets, graph, inspection
 from fedcover.display.run import summary
-from fedcover.display.terminal import console, grid_progress, progress
+from fedcover.display.terminal import console, grid_progress, notes, notes_held_back, progress
 
 __all__ = [
     "console",
@@ -14,6 +14,8 @@ __all__ = [
     "grid_progress",
     "inspection",
     "ledger",
+    "notes",
+    "notes_held_back",
     "paper_table",
     "predicted",
     "progress",
