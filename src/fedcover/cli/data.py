@@ -16,19 +16,19 @@ app = group(
 @app.command("list", epilog=examples("fedcover data list"))
 def list_(data: Data = None) -> None:
     """Name every graph, where it would come from, and its published statistics."""
-    from fedcover import display
+    from fedcover.display import graphs, terminal
     from fedcover.graphs.statistics import list_rows
 
-    display.datasets(display.console(), list_rows(data))
+    graphs.datasets(terminal.console(), list_rows(data))
 
 
 @app.command("show", epilog=examples("fedcover data show cora", "fedcover data show my-graph"))
 def show(graph: Graph, data: Data = None) -> None:
     """Print one graph's statistics beside the published ones."""
-    from fedcover import display
+    from fedcover.display import graphs, terminal
     from fedcover.graphs.statistics import show_rows
 
-    display.graph(display.console(), show_rows(graph, data))
+    graphs.graph(terminal.console(), show_rows(graph, data))
 
 
 @app.command("fetch", epilog=examples("fedcover data fetch citeseer"))
@@ -52,7 +52,7 @@ def cuts(
     data: Data = None,
 ) -> None:
     """Count the edges that the partition cuts, beside the paper's missing edges."""
-    from fedcover import display
+    from fedcover.display import graphs, terminal
     from fedcover.graphs.statistics import missing_edges_rows
 
-    display.cuts(display.console(), missing_edges_rows(data, range(seeds), names))
+    graphs.cuts(terminal.console(), missing_edges_rows(data, range(seeds), names))

@@ -105,7 +105,7 @@ def try_out(
     A SuperLink and K SuperNodes are separate processes with TLS and authentication; every site
     keeps its sets.
     """
-    from fedcover import display
+    from fedcover.display import answers, terminal
 
     require("flower", "fedcover federation try")
     from fedcover.carriers.network.flower.local import trial
@@ -113,7 +113,7 @@ def try_out(
     say = None if quiet else _say
     finished = trial(graph, clients, options.given(context), out, data=data, say=say)
     if not quiet:
-        display.federation(display.console(), finished)
+        answers.federation(terminal.console(), finished)
         print(f"\n{finished}: report.html, results.csv, groups.csv, ledger.jsonl, run.json")
 
 
@@ -132,8 +132,8 @@ def show(
     job: Annotated[str | None, option("JOB", "Only this job.")] = None,
 ) -> None:
     """Sum up a ledger: every kind of array that travelled, how often, and how many bytes."""
-    from fedcover import display
     from fedcover.carriers.network import journal
+    from fedcover.display import answers, terminal
 
     if direction not in (None, "up", "down"):
         raise UsageError(f"direction is {direction!r}; it must be up or down.")
@@ -145,4 +145,4 @@ def show(
         for row in journal.read(file)
         if direction in (None, row["direction"]) and job in (None, row["job"])
     ]
-    display.ledger(display.console(), journal.totals(rows))
+    answers.ledger(terminal.console(), journal.totals(rows))

@@ -38,8 +38,8 @@ def inspect(
 
     Exit status 1, after the tables, where run would refuse to split the nodes.
     """
-    from fedcover import display
     from fedcover.config import Config
+    from fedcover.display import graphs, terminal
     from fedcover.graphs import check_graph, load
     from fedcover.graphs.inspection import inspect as inspect_graph
     from fedcover.graphs.partition import partition as divide
@@ -58,6 +58,6 @@ def inspect(
     if as_json:
         print(json.dumps(asdict(found) | {"sentences": found.sentences()}, ensure_ascii=False))
     else:
-        display.inspection(display.console(), found)
+        graphs.inspection(terminal.console(), found)
     if refusal is not None:
         raise refusal

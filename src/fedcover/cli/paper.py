@@ -57,7 +57,7 @@ def paper(
 
     What was finished before is not computed again; an interrupted run goes on where it stopped.
     """
-    from fedcover import display
+    from fedcover.display import answers, terminal
     from fedcover.paper.definition import PRESETS, chosen, narrowed, read_all
     from fedcover.paper.store import Store
     from fedcover.paper.targets import produce, redraw, require_matplotlib
@@ -80,7 +80,7 @@ def paper(
     if target == "redraw":
         tables = redraw(targets, preset, out=folder, data=data)
     else:
-        with display.grid_progress(quiet) as on_cell:
+        with terminal.grid_progress(quiet) as on_cell:
             tables = produce(
                 targets,
                 list(known.values()),
@@ -93,7 +93,7 @@ def paper(
             )
     if not quiet:
         for _, table in tables:
-            display.paper_table(display.console(), table)
+            answers.paper_table(terminal.console(), table)
         names = ", ".join(definition.target for definition, _ in tables)
         print(f"{folder}: {names} ({time.perf_counter() - began:.0f} s)")
 
@@ -101,7 +101,7 @@ def paper(
 def _verify(
     known: Iterable[Definition], preset: str, out: Path, count: int, draw: int, data: str | None
 ) -> None:
-    from fedcover import display
+    from fedcover.display import terminal
     from fedcover.paper import grid
     from fedcover.paper.store import read_rows
     from fedcover.paper.targets import ROWS_FILE
@@ -110,7 +110,7 @@ def _verify(
     stored = read_rows(out / ROWS_FILE)
     drawn = sample(grid.cells(known, preset), stored, count, draw)
     failed = 0
-    with display.notes_held_back():
+    with terminal.notes_held_back():
         for comparison in verify(drawn, stored, data):
             verdict = "agrees" if comparison.agrees else "DIFFERS"
             print(

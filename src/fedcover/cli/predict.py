@@ -45,7 +45,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Make sets for a graph's nodes with a model that a run has kept, at any level."""
-    from fedcover import display
+    from fedcover.display import answers, terminal
     from fedcover.predictor import load_predictor
 
     if out is not None:
@@ -64,7 +64,7 @@ def predict(
     if not quiet:
         found = predictor.thresholds(alpha, score, quantile)
         asked = predictor.chosen("score", score), predictor.chosen("quantile", quantile)
-        display.predicted(display.console(), predictor, alpha, asked, found, table)
+        answers.predicted(terminal.console(), predictor, alpha, asked, found, table)
         if out is not None:
             print(f"\n{out}: {len(table)} nodes")
 

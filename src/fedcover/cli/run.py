@@ -42,8 +42,9 @@ def run(
 
     Every setting is an option; docs/configuration.md lists those that are rarely changed, too.
     """
-    from fedcover import display
     from fedcover.config import configured, to_toml
+    from fedcover.display import terminal
+    from fedcover.display.run import summary
     from fedcover.graphs import load
     from fedcover.run_folder import check_target
     from fedcover.simulation import run as run_experiment
@@ -61,13 +62,13 @@ def run(
     folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
     check_target(folder)
     if holds_run(folder) and not quiet:
-        display.notes([f"{folder} held an earlier run, which this one replaces."])
-    with display.progress(quiet) as progress, display.notes_held_back():
+        terminal.notes([f"{folder} held an earlier run, which this one replaces."])
+    with terminal.progress(quiet) as progress, terminal.notes_held_back():
         finished = run_experiment(loaded, config, progress=progress)
     finished.save(folder)
-    display.notes(finished.info["notes"])
+    terminal.notes(finished.info["notes"])
     if not quiet:
-        display.summary(display.console(), finished)
+        summary(terminal.console(), finished)
         seconds = time.perf_counter() - began
         own = "" if finished.thresholds is None else "thresholds.csv, "
         tables = f"results.csv, groups.csv, {own}sets.parquet, ledger.parquet"

@@ -49,8 +49,8 @@ def tune(
     quiet: options.Quiet = False,
 ) -> None:
     """Choose method, model, sizes, rounds and score on validation nodes, by successive halving."""
-    from fedcover import display
     from fedcover.config import configured, read_settings
+    from fedcover.display import answers, terminal
     from fedcover.graphs import load
     from fedcover.tuning import tune as choose
     from fedcover.tuning.search import CANDIDATES, SEEDS
@@ -66,7 +66,7 @@ def tune(
     options.use_threads(threads)
     options.check_out(out, ".toml")
     loaded = load(graph, data, missing=missing, group=group)
-    with display.progress(quiet) as progress, display.notes_held_back():
+    with terminal.progress(quiet) as progress, terminal.notes_held_back():
         tuned = choose(
             loaded,
             config,
@@ -82,8 +82,8 @@ def tune(
     again += ["--missing", missing] if missing != "refuse" else []
     again += ["--group", group] if group is not None else []
     again += ["--data", str(data)] if data is not None else []
-    display.notes(tuned.notes)
+    terminal.notes(tuned.notes)
     if not quiet:
-        display.tuning(display.console(), tuned)
+        answers.tuning(terminal.console(), tuned)
         print(f"\n{out}, {beside.name} ({tuned.seconds:.1f} s)")
         print(f"Next: fedcover run {' '.join(map(shlex.quote, again))}")

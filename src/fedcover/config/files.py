@@ -15,7 +15,7 @@ from fedcover.config.schema import Settings, declared, flattened
 from fedcover.config.settings import Config, changes_of
 from fedcover.errors import DataError, UsageError
 
-EITHER = {"epsilon": "noise", "noise": "epsilon"}
+EITHER = {"epsilon", "noise"}
 """Settings of which at most one is set, so that an option takes the place of the file's."""
 
 
@@ -34,9 +34,8 @@ def configured(file: str | Path | None = None, preset: str | None = None, **opti
     except UsageError as error:
         raise DataError(f"{file}: {error}") from error
     given = {key: value for key, value in options.items() if value is not None}
-    for one, other in EITHER.items():
-        if one in given and other not in given:
-            held.pop(other, None)
+    if EITHER & given.keys():
+        held = {key: value for key, value in held.items() if key not in EITHER}
     return Config.preset(name, **(held | given))
 
 

@@ -87,7 +87,14 @@ class Recipe:
 
 def recipe_of(name: str) -> Recipe:
     """Read ``base+part+…``; what cannot be read or makes no sense is said in a sentence."""
-    base, parts = _split(name)
+    bases = [base for base in METHODS if f"{name}+".startswith(f"{base}+")]
+    if not bases:
+        raise UsageError(
+            f"methods has {name!r}; it must be one of {', '.join(METHODS)}, or one of these with "
+            "+prox, +prior, +tuned or +mix."
+        )
+    base = max(bases, key=len)  # fedsage+ has a plus of its own
+    parts = name.removeprefix(base).split("+")[1:]
     if not set(parts) <= set(PARTS) or len(set(parts)) < len(parts):
         raise UsageError(
             f"methods has {name!r}; a method may be followed by +prox, +prior, +tuned or +mix, "
@@ -103,15 +110,3 @@ def recipe_of(name: str) -> Recipe:
             f"+{senseless[0]} means nothing there."
         )
     return Recipe(base, "prox" in parts, "prior" in parts, personal)
-
-
-def _split(name: str) -> tuple[str, list[str]]:
-    """The longest base that the name begins with: ``fedsage+`` has a plus of its own."""
-    for base in sorted(METHODS, key=len, reverse=True):
-        rest = name.removeprefix(base)
-        if name.startswith(base) and (not rest or rest.startswith("+")):
-            return base, rest.split("+")[1:]
-    raise UsageError(
-        f"methods has {name!r}; it must be one of {', '.join(METHODS)}, or one of these with "
-        "+prox, +prior, +tuned or +mix."
-    )

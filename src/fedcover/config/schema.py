@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from math import inf
 from numbers import Real
 from types import NoneType
 from typing import Any, ClassVar, NamedTuple, get_args, get_origin, get_type_hints
@@ -27,17 +26,6 @@ class Rule(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-def at_least(least: int) -> Rule:
-    """A range of whole numbers."""
-    return Rule(lambda n: n >= least, f"be a whole number of {least} or more")
-
-
-COUNT = at_least(1)
-POSITIVE = Rule(lambda x: 0 < x < inf, "be a positive number")
-NOT_NEGATIVE = Rule(lambda x: 0 <= x < inf, "be a number of 0 or more")
-BETWEEN = Rule(lambda x: 0 < x < 1, "lie strictly between 0 and 1")
-BELOW_ONE = Rule(lambda x: 0 <= x < 1, "be at least 0 and below 1")
-SHARE = Rule(lambda x: 0 < x <= 1, "be above 0 and at most 1")
 YES_OR_NO = Rule(lambda _: True, "be true or false")
 
 

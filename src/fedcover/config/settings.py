@@ -8,27 +8,24 @@ from typing import Any
 
 from fedcover.config import names
 from fedcover.config.recipes import BEST, METHODS, recipe_of
-from fedcover.config.schema import (
-    BELOW_ONE,
-    BETWEEN,
-    COUNT,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SHARE,
-    Rule,
-    Setting,
-    Settings,
-    at_least,
-    flattened,
-    nested,
-    options,
-    setting,
-)
+from fedcover.config.schema import Rule, Setting, Settings, flattened, nested, options, setting
 from fedcover.errors import UsageError
 
 CLIENTS = 10
 """How many clients the graph is divided among, unless it brings its own."""
 
+
+def at_least(least: int) -> Rule:
+    """A range of whole numbers."""
+    return Rule(lambda n: n >= least, f"be a whole number of {least} or more")
+
+
+COUNT = at_least(1)
+POSITIVE = Rule(lambda x: 0 < x < inf, "be a positive number")
+NOT_NEGATIVE = Rule(lambda x: 0 <= x < inf, "be a number of 0 or more")
+BETWEEN = Rule(lambda x: 0 < x < 1, "lie strictly between 0 and 1")
+BELOW_ONE = Rule(lambda x: 0 <= x < 1, "be at least 0 and below 1")
+SHARE = Rule(lambda x: 0 < x <= 1, "be above 0 and at most 1")
 _LIMITS = "lie between 0.1 and 100, or be inf for no differential privacy"
 EPSILON = Rule(lambda x: 0.1 <= x <= 100 or x == inf, _LIMITS)  # the accountant is exact there
 NOISE = Rule(lambda x: 0.3 <= x <= 1000, "lie between 0.3 and 1000")
