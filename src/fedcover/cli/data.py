@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from fedcover.cli.options import Data, Graph, examples, group, number
+from fedcover.cli.options import Data, Graph, argument, examples, group, number
 
 app = group(
     "The named graphs: list, show, fetch, cuts.", "fedcover data list", "fedcover data show cora"
@@ -33,7 +31,7 @@ def show(graph: Graph, data: Data = None) -> None:
 
 @app.command("fetch", epilog=examples("fedcover data fetch citeseer"))
 def fetch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="One that fedcover data list shows.")],
+    name: Annotated[str, argument("NAME", "One that fedcover data list shows.")],
 ) -> None:
     """Download one graph's raw files into the cache."""
     from fedcover.graphs import fetch
@@ -45,8 +43,7 @@ def fetch(
 @app.command("cuts", epilog=examples("fedcover data cuts cora --seeds 2"))
 def cuts(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME...]", help="cora, citeseer (default: both)."),
+        list[str] | None, argument("[NAME...]", "cora, citeseer (default: both).")
     ] = None,
     seeds: Annotated[int, number("N", "METIS seeds to average over.", least=1)] = 5,
     data: Data = None,

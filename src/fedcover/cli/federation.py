@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedcover.cli import options
-from fedcover.cli.options import examples, number, option, words
+from fedcover.cli.options import argument, examples, number, option, words
 from fedcover.errors import DataError, UsageError
 from fedcover.extras import require
-
-if TYPE_CHECKING:
-    from fedcover.config.schema import Setting
 
 app = options.group(
     "A federation over a network, on Flower: keys, gate, app, try.",
@@ -31,7 +28,7 @@ ledger_app = options.group(
     epilog=examples("fedcover federation keys keys --hosts coordinator.example.org --sites a,b,c"),
 )
 def keys(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them.")],
+    folder: Annotated[Path, argument("DIR", "Where to put them.")],
     hosts: Annotated[str, option("A,B,…", "Names or addresses of the coordinator.")],
     sites: Annotated[str | None, option("A,B,…", "Sites to make key pairs for.")] = None,
 ) -> None:
@@ -50,11 +47,9 @@ def keys(
 
 @app.command("gate", epilog=examples("fedcover federation gate /etc/fedcover"))
 def gate(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the keys are.")],
+    folder: Annotated[Path, argument("DIR", "Where the keys are.")],
     port: Annotated[int, number("P", "The one port that parties connect to.")] = 8000,
-    superlink: Annotated[
-        str, option("HOST:PORT", "Where the SuperLink listens.")
-    ] = "127.0.0.1:8001",
+    superlink: Annotated[str, option("HOST:PORT", "The SuperLink's address.")] = "127.0.0.1:8001",
 ) -> None:
     """Print an nginx server block that lets sites through to the SuperLink, and nobody else."""
     require("flower", "fedcover federation gate")
@@ -72,13 +67,6 @@ def app_folder() -> None:
     print(APP)
 
 
-def _job_settings() -> Mapping[str, Setting]:
-    """What a job can be told; how many sites it has, the clients say."""
-    from fedcover.config.settings import network_settings
-
-    return {name: one for name, one in network_settings().items() if name != "sites"}
-
-
 @app.command(
     "try",
     epilog=examples(
@@ -86,7 +74,7 @@ def _job_settings() -> Mapping[str, Setting]:
         "fedcover federation try cora --clients 3 --methods fed --rounds 20",
     ),
     cls=options.with_settings(
-        known=_job_settings,
+        network=True,
         methods="As --methods of fedcover run (default: gen).",
         least="How many sites must answer a round (default: all but one).",
         join="Seconds that the job waits for its sites (default: 120).",
@@ -94,7 +82,7 @@ def _job_settings() -> Mapping[str, Setting]:
 )
 def try_out(
     context: typer.Context,
-    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A name or a path.")] = "cora",
+    graph: Annotated[str, argument("GRAPH", "A name or a path.")] = "cora",
     clients: Annotated[int, number("K", "Number of sites.")] = 3,
     out: Annotated[Path, option("DIR", "Run folder.")] = Path("runs/federation"),
     data: options.Data = None,
@@ -110,22 +98,16 @@ def try_out(
     require("flower", "fedcover federation try")
     from fedcover.carriers.network.flower.local import trial
 
-    say = None if quiet else _say
+    say = None if quiet else partial(print, file=sys.stderr, flush=True)
     finished = trial(graph, clients, options.given(context), out, data=data, say=say)
     if not quiet:
         answers.federation(terminal.console(), finished)
         print(f"\n{finished}: report.html, results.csv, groups.csv, ledger.jsonl, run.json")
 
 
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
-
-
 @ledger_app.command("show", epilog=examples("fedcover ledger show hospital-a --direction up"))
 def show(
-    path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A ledger.jsonl, or a folder that holds one.")
-    ],
+    path: Annotated[Path, argument("PATH", "A ledger.jsonl, or a folder that holds one.")],
     direction: Annotated[
         str | None, option("up|down", "What left the site, or reached it.")
     ] = None,

@@ -16,6 +16,8 @@ from fedcover.errors import DataError, UsageError
 if TYPE_CHECKING:
     from fedcover.config.schema import Setting
 
+MISSING = ("refuse", "impute")
+PRESETS = ("default", "plain", "paper")
 METAVARS = {int: "N", float: "X", str: "NAME"}
 THREADS_PER_CORE = 4  # more only slow down, and thousands bring the process down
 _GIVEN = "fedcover.settings"
@@ -25,6 +27,11 @@ def option(metavar: str | None, meaning: str, *names: str, choices: tuple[str, .
     """An option, and the choices that a shell offers for it; the settings check them."""
     offered = _offer(choices) if choices else None  # None: what the type offers, as files
     return typer.Option(*names, metavar=metavar, help=meaning, autocompletion=offered)
+
+
+def argument(metavar: str, meaning: str) -> Any:
+    """An argument, which the help shows with its name."""
+    return typer.Argument(metavar=metavar, help=meaning)
 
 
 def number(metavar: str, meaning: str, least: int | None = None) -> Any:
@@ -58,23 +65,12 @@ ConfigFile = Annotated[
     Path | None, option("FILE", "Settings as TOML; options beside it win over it.", "--config")
 ]
 Data = Annotated[str | None, option("DIR", "Folder with raw files, laid out as PyG does.")]
-Graph = Annotated[
-    str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
-]
-Group = Annotated[
-    str | None, option("COLUMN", "A column of an own graph's nodes: their group, not a feature.")
-]
-Missing = Annotated[
-    str,
-    option("M", "Empty features of own tables: refuse or impute.", choices=("refuse", "impute")),
-]
+Graph = Annotated[str, argument("GRAPH", "A name (cora, …) or a path to an own graph.")]
+Group = Annotated[str | None, option("COLUMN", "The column of own nodes' groups, no feature.")]
+Missing = Annotated[str, option("M", "Empty features: refuse or impute.", choices=MISSING)]
 Preset = Annotated[
     str | None,
-    option(
-        "NAME",
-        "default, plain (FedAvg and no more) or paper (as published).",
-        choices=("default", "plain", "paper"),
-    ),
+    option("NAME", "default, plain (FedAvg alone) or paper (as published).", choices=PRESETS),
 ]
 Quiet = Annotated[bool, option(None, "No progress, no table.", "--quiet", "-q")]
 Threads = Annotated[int | None, number("N", "CPU threads for training.", least=1)]
@@ -100,14 +96,12 @@ def help_if_alone(context: typer.Context) -> None:
         raise typer.Exit(2)
 
 
-def with_settings(
-    *names: str, known: Callable[[], Mapping[str, Setting]] | None = None, **meanings: str
-) -> type[TyperCommand]:
+def with_settings(*names: str, network: bool = False, **meanings: str) -> type[TyperCommand]:
     """The class of a command with an option for each of these settings; see :func:`given`.
 
-    Without names, it has all that are known: a run's, unless told. ``meanings`` are help that fits
-    the command better than the schema's. The options are made when their command is called:
-    ``fedcover --help`` does not wait for the schema.
+    Without names, it has all settings of a run, or of a job over a network. ``meanings`` are help
+    that fits the command better than the schema's. The options are made when their command is
+    called: ``fedcover --help`` does not wait for the schema.
     """
 
     class SettingsCommand(TyperCommand):
@@ -116,7 +110,7 @@ def with_settings(
         def get_params(self, ctx: click.Context) -> list[click.Parameter]:
             if not self.made:
                 self.made = True
-                for name, one in (known or _of_a_run)().items():
+                for name, one in _known(network).items():
                     if not names or name in names:
                         self.params.append(_option(name, one, meanings.get(name) or one.help))
             return super().get_params(ctx)
@@ -124,11 +118,15 @@ def with_settings(
     return SettingsCommand
 
 
-def _of_a_run() -> Mapping[str, Setting]:
+def _known(network: bool) -> Mapping[str, Setting]:
     from fedcover.config import Config
     from fedcover.config.schema import options
+    from fedcover.config.settings import network_settings
 
-    return options(Config)
+    if not network:
+        return options(Config)
+    # How many sites there are, --clients says.
+    return {name: one for name, one in network_settings().items() if name != "sites"}
 
 
 def _option(name: str, one: Setting, meaning: str) -> TyperOption:

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from fedcover.cli.options import Data, Quiet, examples, number, option, words
+from fedcover.cli.options import Data, Quiet, argument, examples, number, option, words
 from fedcover.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +23,9 @@ EXAMPLES = examples(
 def paper(
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="TARGET",
-            help="datasets, missing-edges, main, clients, coverage, accuracy, scores, "
+        argument(
+            "TARGET",
+            "datasets, missing-edges, main, clients, coverage, accuracy, scores, "
             "scores-coverage, quantiles, privacy, communication, or all; verify computes some "
             "stored cells again and compares; redraw makes the files again from stored rows.",
         ),
@@ -39,10 +37,7 @@ def paper(
     seeds: Annotated[int | None, number("N", "Repetitions (default: the target's).", 1)] = None,
     store: Annotated[Path, option("DIR", "Where finished cells are kept.")] = Path("runs/paper"),
     out: Annotated[
-        Path | None,
-        option(
-            "DIR", "Tables and figures go to DIR/PRESET (default: results, beside own targets)."
-        ),
+        Path | None, option("DIR", "All goes to DIR/PRESET (default: results, beside own targets).")
     ] = None,
     definitions: Annotated[
         Path | None, option("DIR", "Own targets, one TOML file each (default: the paper's).")

@@ -6,9 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from fedcover.cli.options import Data, Quiet, check_out, examples, option, words
+from fedcover.cli.options import Data, Quiet, argument, check_out, examples, option, words
 from fedcover.errors import UsageError
 from fedcover.files import write_whole
 
@@ -24,8 +22,8 @@ BETWEEN = "; "
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its model/METHOD.")],
-    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="As for run.")],
+    run: Annotated[Path, argument("RUN", "A run folder, or its model/METHOD.")],
+    graph: Annotated[str, argument("GRAPH", "As for run.")],
     alpha: Annotated[float, option("A", "The level is 1 − A.")] = 0.1,
     method: Annotated[str | None, option("M", "Which of the run's methods.")] = None,
     score: Annotated[str | None, option("S", "Which of its scores (default: first).")] = None,
@@ -35,12 +33,8 @@ def predict(
         option("A,B,…", "Only these nodes: test, unlabelled, new, changed, train, valid, calib."),
     ] = None,
     out: Annotated[Path | None, option("FILE", "Write them: .csv, .parquet or .json.")] = None,
-    missing: Annotated[
-        str | None, option("M", "Empty features: refuse or impute (default: as in the run).")
-    ] = None,
-    group: Annotated[
-        str | None, option("COLUMN", "The column of groups (default: as in the run).")
-    ] = None,
+    missing: Annotated[str | None, option("M", "Empty features (default: as in the run).")] = None,
+    group: Annotated[str | None, option("COLUMN", "Groups' column (default: the run's).")] = None,
     data: Data = None,
     quiet: Quiet = False,
 ) -> None:
@@ -62,9 +56,7 @@ def predict(
     if out is not None:
         _write_sets(table, out)
     if not quiet:
-        found = predictor.thresholds(alpha, score, quantile)
-        asked = predictor.chosen("score", score), predictor.chosen("quantile", quantile)
-        answers.predicted(terminal.console(), predictor, alpha, asked, found, table)
+        answers.predicted(terminal.console(), predictor, alpha, score, quantile, table)
         if out is not None:
             print(f"\n{out}: {len(table)} nodes")
 

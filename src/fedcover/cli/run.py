@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedcover.cli import options
-from fedcover.cli.options import examples, option
+from fedcover.cli.options import argument, examples, option
 
 EXAMPLES = examples(
     "fedcover run cora",
@@ -77,7 +77,7 @@ def run(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A folder that run wrote.")],
+    folder: Annotated[Path, argument("RUN_DIR", "A folder that run wrote.")],
 ) -> None:
     """Write a run's page, report.html, again from its stored results."""
     from fedcover.report.page import write_run_page

@@ -6,9 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from fedcover.cli.options import Data, Graph, examples, group, number, option, words
+from fedcover.cli.options import Data, Graph, argument, examples, group, number, option, words
 from fedcover.errors import DataError, UsageError
 from fedcover.extras import require
 
@@ -22,7 +20,7 @@ PARTITION_EXAMPLES = examples(
     "fedcover partition my-graph --partition given",
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with nodes and edges.")]
+Folder = Annotated[Path, argument("DIR", "Folder with nodes and edges.")]
 
 
 @app.command(
@@ -34,9 +32,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with nodes a
 )
 def init(
     folder: Folder,
-    schema: Annotated[
-        Path | None, option("FILE", "What the parties agreed on (default: make it).")
-    ] = None,
+    schema: Annotated[Path | None, option("FILE", "The agreed schema (default: make it).")] = None,
     labels: Annotated[
         str | None, option("A,B,…", "All labels, if the party that makes the schema lacks some.")
     ] = None,
@@ -118,7 +114,7 @@ def partition(
     clients: Annotated[int, number("K", "Number of sites.")] = 3,
     out: Annotated[Path | None, option("DIR", "Where to (default: GRAPH-K-sites).")] = None,
     method: Annotated[
-        str, option("NAME", "metis, louvain, random or given.", "--partition")
+        str, option("NAME", "metis, louvain, random, given.", "--partition")
     ] = "metis",
     seed: Annotated[int, number("N", "Of the partition and of the split.")] = 0,
     data: Data = None,

@@ -31,12 +31,8 @@ def tune(
     context: typer.Context,
     graph: options.Graph,
     minutes: Annotated[float, option("M", "Time budget; 0 for none.")] = 10.0,
-    candidates: Annotated[
-        int | None, number("N", "How many settings to try, those given included (default: 27).")
-    ] = None,
-    seeds: Annotated[
-        int | None, number("N", "Trainings of each candidate, the same for all (default: 5).")
-    ] = None,
+    candidates: Annotated[int | None, number("N", "Settings to try in all (default: 27).")] = None,
+    seeds: Annotated[int | None, number("N", "Trainings of each candidate (default: 5).")] = None,
     seed: Annotated[int, number("N", "Seed of the draw of candidates.")] = 0,
     alpha: Annotated[float, option("A", "Level at which scores are compared.")] = 0.1,
     missing: options.Missing = "refuse",

@@ -1,8 +1,7 @@
 """A run's settings as a TOML file: read, checked, and written so that reading gives them back.
 
-A file holds settings of :class:`~fedcover.config.Config` under their own names, those of ``gen``,
-``neighgen`` and ``personal`` in tables, and optionally ``preset``, which they change. TOML has no
-word for "not set": such a setting is left out.
+A file holds settings of :class:`~fedcover.config.Config`, those of ``gen``, ``neighgen`` and
+``personal`` in tables, and optionally the ``preset`` that they change. What is not set is left out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """How a setting is declared, and the one check of all settings.
 
-A group of settings is a frozen dataclass below :class:`Settings`. Each field stands once: its
-annotation is the type, :func:`setting` adds the default, the help and the range. Files, options of
-the command line and Flower's ``--run-config`` are made from that declaration. Nothing heavy is
-imported here, because the command line needs it before anything else.
+A group of settings is a frozen dataclass below :class:`Settings`. A field's annotation is the type,
+:func:`setting` adds the default, the help and the range. Files, options of the command line and
+Flower's ``--run-config`` are made from that. Nothing heavy is imported: the command line waits.
 """
 
 from __future__ import annotations

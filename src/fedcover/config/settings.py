@@ -94,9 +94,8 @@ class GenSettings(Settings):
 class NeighGenSettings(Settings):
     """NeighGen of FedSage+: sizes, weights of the losses, rhythm of training and exchange.
 
-    Clients train alone for ``warm_up`` epochs, then ``rounds`` times exchange and train
-    ``local_epochs``. ``targets="nodes"`` answers with single nodes, as the original does, and lets
-    them leak (docs/fedsage.md).
+    ``targets="nodes"`` answers with single nodes, as the original does, and lets them leak
+    (docs/fedsage.md).
     """
 
     panel, prefix, rare = "FedSage+", "neighgen_", True
@@ -124,8 +123,8 @@ class NeighGenSettings(Settings):
 class PersonalSettings(Settings):
     """How a client makes the shared model its own: a recipe's parts, +prox to +mix.
 
-    ``shrinkage`` is worth so many validation nodes of the whole federation beside a client's own
-    when it chooses its weights of the mixture; infinite: all clients take the same weights.
+    When a client chooses its weights of the mixture, the federation's validation nodes count as
+    ``shrinkage`` beside its own; infinite: all clients take the same weights.
     """
 
     panel = "Personal parts"
@@ -149,14 +148,12 @@ class Privacy(Settings):
     trains without differential privacy. ``noise``, the multiplier, can be given in place of
     ``epsilon``; ε is then what it costs.
 
-    ``density`` is the share of ones among binary features, as far as it is public. Training starts
-    there, since a small client adds little but noise: with Adam at ``lr``, noise alone moves each
-    weight by about lr·√steps = 0.07, enough to learn from a strong gradient, too little to drown
-    the start. More steps or another rate change hardly anything at equal ε.
+    ``density`` is the public share of ones among binary features. Training starts there, since a
+    small client adds little but noise: with Adam at ``lr``, noise alone moves each weight by about
+    lr·√steps = 0.07, enough to learn from a strong gradient, too little to drown the start.
 
-    Sampling and noise are seeded by (seed, client), so that results repeat: this is a simulation.
-    Who guesses the seed can remove the noise; a deployment needs a cryptographic generator, which
-    torch does not have.
+    Sampling and noise are seeded by (seed, client), so that results repeat: who guesses the seed
+    can remove the noise. A deployment needs a cryptographic generator, which torch does not have.
     """
 
     epsilon: float | None = setting(None, "ε of each client.", EPSILON)
@@ -239,9 +236,7 @@ class Config(Settings):
         "pooled", "What has its own threshold and, given enough nodes, promise.", names.CALIBRATIONS
     )
     alphas: tuple[float, ...] = setting((0.05, 0.1, 0.2), "Levels of error.", BETWEEN, each="alpha")
-    temperature: str = setting(
-        "pooled", "The logits' temperature; averaged: the mean of the clients'.", names.TEMPERATURES
-    )
+    temperature: str = setting("pooled", "How the temperature is found.", names.TEMPERATURES)
     resplits: int = setting(100, "Re-splits that coverage is averaged over.", COUNT, simulated=True)
     empty_sets: bool = setting(True, "Leave sets empty (the default), or add the top label.")
     model: str = setting("gcn", "The network.", names.MODELS, panel="Training")
@@ -339,9 +334,8 @@ class Config(Settings):
 class NetworkSettings(Settings):
     """A federation whose sites may fail.
 
-    A round waits ``timeout`` seconds for the sites, and goes on with those that answered if they
-    are ``least`` or more. A job begins when ``sites`` sites are there, and gives up after ``join``
-    seconds without them.
+    A round goes on with the sites that answer in ``timeout`` seconds, if they are ``least`` or
+    more. A job begins with ``sites`` sites, and gives up after ``join`` seconds without them.
     """
 
     panel = "Network"

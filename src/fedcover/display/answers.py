@@ -10,8 +10,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from fedcover.conformal import Threshold
-from fedcover.display.terminal import UNBOUNDED, full_width, table
+from fedcover.display.terminal import UNBOUNDED, full_width, table, with_spread
 from fedcover.paper.tables import Table as PaperTable
 from fedcover.predictor import Predictor
 from fedcover.predictor.calibration import POOLED, PROMISES
@@ -35,17 +34,17 @@ def predicted(
     console: Console,
     predictor: Predictor,
     alpha: float,
-    asked: tuple[str, str],
-    thresholds: Sequence[Threshold],
+    score: str | None,
+    quantile: str | None,
     sets: pl.DataFrame,
 ) -> None:
-    """How many nodes of each kind there are, their sets, and whether the level is promised;
-    ``asked`` are the score and the quantile rule."""
-    q_hats = [threshold.q_hat for threshold in thresholds]
-    kind = predictor.calibrations[asked[0]].kind
+    """How many nodes of each kind there are, their sets, and whether the level is promised."""
+    score, quantile = predictor.chosen("score", score), predictor.chosen("quantile", quantile)
+    q_hats = [threshold.q_hat for threshold in predictor.thresholds(alpha, score, quantile)]
+    kind = predictor.calibrations[score].kind
     several = f"by {kind}, from {min(q_hats):.6g} to {max(q_hats):.6g}"
     shown = f"{q_hats[0]:.6g}" if kind == POOLED else several
-    head = f"{predictor.method}, {asked[0]}, {asked[1]}, level {1 - alpha:g}: q_hat {shown}"
+    head = f"{predictor.method}, {score}, {quantile}, level {1 - alpha:g}: q_hat {shown}"
     console.print(head, highlight=False, soft_wrap=True)
     if sets.is_empty():
         console.print("The graph has no node of this kind.")
@@ -70,7 +69,7 @@ def tuning(console: Console, tuned: Tuning) -> None:
     lines = []
     for row in tuned.tried.filter(pl.col("rungs") > 0).iter_rows(named=True):
         cells = ["–" if row[key] is None else str(row[key]) for key in plain]
-        loss = _with_spread(row["valid_loss"], row["valid_loss_sd"], 4)
+        loss = with_spread(row["valid_loss"], row["valid_loss_sd"], 4)
         lines.append([*cells, loss, f"{row['seconds']:.1f}"])
     headings = [heading.replace("_", " ") for heading in (*plain, "valid_loss", "seconds")]
     title = "validation loss: mean ± sd over seeds; the first is chosen, 0 is as given"
@@ -83,7 +82,7 @@ def tuning(console: Console, tuned: Tuning) -> None:
         console.print(f"The best against the settings as given: {gain}.", highlight=False)
     if tuned.scores:
         lines = [
-            [one.score, _with_spread(one.size, one.size_sd), f"{one.coverage:.3f}"]
+            [one.score, with_spread(one.size, one.size_sd), f"{one.coverage:.3f}"]
             for one in tuned.scores
         ]
         title = "labels in a set of a validation node, and their coverage"
@@ -93,10 +92,6 @@ def tuning(console: Console, tuned: Tuning) -> None:
     chosen = [f"{key.replace('_', ' ')} {best[key]}" for key in settings if best[key] is not None]
     chosen += [f"rounds {tuned.config.rounds}", f"score {tuned.config.scores[0]}"]
     console.print(f"Chosen: {', '.join(chosen)}.", highlight=False, soft_wrap=True)
-
-
-def _with_spread(mean: float, sd: float | None, digits: int = 2) -> str:
-    return f"{mean:.{digits}f}" + ("" if sd is None else f" ± {sd:.{digits}f}")
 
 
 def federation(console: Console, folder: Path) -> None:

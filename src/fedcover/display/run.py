@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedcover.config import METHODS, Config, recipe_of
 from fedcover.conformal import RULES
-from fedcover.display.terminal import full_width, table
+from fedcover.display.terminal import full_width, table, with_spread
 from fedcover.report.summary import STANDARD_ERRORS, closed_share, summarise
 from fedcover.simulation.run import Run
 
@@ -139,11 +139,11 @@ def _levels(
     for (score, rule), block in rows.group_by("score", "quantile", maintain_order=True):
         for method in methods:
             own = block.filter(pl.col("method") == method)
-            cells = [
-                text
-                for alpha in alphas
-                for text in _cells(own.row(by_predicate=pl.col("alpha") == alpha, named=True))
-            ]
+            cells = []
+            for alpha in alphas:
+                row = own.row(by_predicate=pl.col("alpha") == alpha, named=True)
+                covers = f"{row['coverage']:.3f}{'▼' if row['below'] else ''}"
+                cells += [with_spread(row["set_size"], row["set_size_sd"]), covers]
             shown.add_row(str(score), str(rule), method, *cells, f"{own['accuracy'][0]:.3f}")
         shown.add_section()
     return shown
@@ -151,8 +151,3 @@ def _levels(
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
-def _cells(row: dict[str, float]) -> tuple[str, str]:
-    spread = "" if row["set_size_sd"] is None else f" ± {row['set_size_sd']:.2f}"
-    return f"{row['set_size']:.2f}{spread}", f"{row['coverage']:.3f}{'▼' if row['below'] else ''}"

@@ -10,14 +10,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskID, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -55,6 +48,11 @@ def table(
     return made
 
 
+def with_spread(mean: float, sd: float | None, digits: int = 2) -> str:
+    """A mean ± its deviation, if that is known."""
+    return f"{mean:.{digits}f}" + ("" if sd is None else f" ± {sd:.{digits}f}")
+
+
 def full_width(console: Console, table: Table) -> int:
     """The columns a table takes when nothing presses it together."""
     unbounded = console.options.update_width(UNBOUNDED)
@@ -89,8 +87,7 @@ def progress(quiet: bool) -> Iterator[ProgressCall | None]:
     elif not sys.stderr.isatty():
         yield _say_stage
     else:
-        done_of = TextColumn("{task.completed}/{task.total}")
-        columns = (TextColumn("{task.description:<18}"), BarColumn(), done_of)
+        columns = ("{task.description:<18}", BarColumn(), "{task.completed}/{task.total}")
         times = (TimeElapsedColumn(), TimeRemainingColumn())
         with Progress(*columns, *times, console=Console(stderr=True)) as bar:
             tasks: dict[str, TaskID] = {}
@@ -117,9 +114,8 @@ def grid_progress(quiet: bool) -> Iterator[OnCell | None]:
     elif not sys.stderr.isatty():
         yield _say_cell
     else:
-        columns = (BarColumn(), TextColumn("{task.completed}/{task.total} cells"))
-        said = TextColumn("{task.description}")
-        with Progress(*columns, TimeElapsedColumn(), said, console=Console(stderr=True)) as bar:
+        columns = (BarColumn(), "{task.completed}/{task.total} cells", TimeElapsedColumn())
+        with Progress(*columns, "{task.description}", console=Console(stderr=True)) as bar:
             task = bar.add_task("")
 
             def show(done: int, total: int, left: float | None, name: str) -> None:
