@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from fedcover.cli import options
 from fedcover.cli.options import argument, examples, number, option, words
 from fedcover.errors import DataError, UsageError
@@ -23,10 +21,7 @@ ledger_app = options.group(
 )
 
 
-@app.command(
-    "keys",
-    epilog=examples("fedcover federation keys keys --hosts coordinator.example.org --sites a,b,c"),
-)
+@app.command("keys", epilog=examples("fedcover federation keys keys --hosts 10.0.0.1 --sites a,b"))
 def keys(
     folder: Annotated[Path, argument("DIR", "Where to put them.")],
     hosts: Annotated[str, option("A,B,…", "Names or addresses of the coordinator.")],
@@ -81,7 +76,6 @@ def app_folder() -> None:
     ),
 )
 def try_out(
-    context: typer.Context,
     graph: Annotated[str, argument("GRAPH", "A name or a path.")] = "cora",
     clients: Annotated[int, number("K", "Number of sites.")] = 3,
     out: Annotated[Path, option("DIR", "Run folder.")] = Path("runs/federation"),
@@ -99,7 +93,7 @@ def try_out(
     from fedcover.carriers.network.flower.local import trial
 
     say = None if quiet else partial(print, file=sys.stderr, flush=True)
-    finished = trial(graph, clients, options.given(context), out, data=data, say=say)
+    finished = trial(graph, clients, options.given(), out, data=data, say=say)
     if not quiet:
         answers.federation(terminal.console(), finished)
         print(f"\n{finished}: report.html, results.csv, groups.csv, ledger.jsonl, run.json")

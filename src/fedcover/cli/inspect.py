@@ -6,8 +6,6 @@ import json
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
 from fedcover.cli.options import Data, Graph, Group, Missing, examples, given, option, with_settings
 from fedcover.errors import DataError
 
@@ -17,12 +15,10 @@ EXAMPLES = examples(
     "fedcover inspect my-graph --clients 5 --json",
 )
 SEED = 0  # of the partition and the split: a run's first
-
 Command = with_settings("clients", "partition")
 
 
 def inspect(
-    context: typer.Context,
     graph: Graph,
     missing: Missing = "refuse",
     group: Group = None,
@@ -45,7 +41,7 @@ def inspect(
     from fedcover.graphs.partition import partition as divide
     from fedcover.simulation.repetition import prepare
 
-    config = Config.preset("default", alphas=alpha or None, **given(context))
+    config = Config.preset("default", alphas=alpha or None, **given())
     loaded = check_graph(load(graph, data, missing=missing, group=group))
     refusal = None
     try:

@@ -149,9 +149,9 @@ def _option(name: str, one: Setting, meaning: str) -> TyperOption:
     )
 
 
-def given(context: typer.Context) -> dict[str, Any]:
+def given() -> dict[str, Any]:
     """The settings that the command line names, read but not checked."""
-    found: dict[str, Any] = context.meta.get(_GIVEN, {})
+    found: dict[str, Any] = click.get_current_context().meta.get(_GIVEN, {})
     return found
 
 

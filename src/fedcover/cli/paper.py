@@ -30,9 +30,7 @@ def paper(
             "stored cells again and compares; redraw makes the files again from stored rows.",
         ),
     ],
-    preset: Annotated[
-        str, option("NAME", "default (the guarantee holds) or paper (as published).")
-    ] = "default",
+    preset: Annotated[str, option("NAME", "default, or paper (as published).")] = "default",
     graphs: Annotated[str | None, option("A,B,…", "Only these graphs (default: all).")] = None,
     seeds: Annotated[int | None, number("N", "Repetitions (default: the target's).", 1)] = None,
     store: Annotated[Path, option("DIR", "Where finished cells are kept.")] = Path("runs/paper"),
@@ -106,14 +104,11 @@ def _verify(
     drawn = sample(grid.cells(known, preset), stored, count, draw)
     failed = 0
     with terminal.notes_held_back():
-        for comparison in verify(drawn, stored, data):
-            verdict = "agrees" if comparison.agrees else "DIFFERS"
-            print(
-                f"{comparison.cell.name}: {verdict} in {comparison.rows} rows (largest difference: "
-                f"{comparison.size:.4f} labels, {comparison.coverage:.4f} coverage)",
-                flush=True,
-            )
-            failed += not comparison.agrees
+        for one in verify(drawn, stored, data):
+            verdict = f"{'agrees' if one.agrees else 'DIFFERS'} in {one.rows} rows"
+            largest = f"{one.size:.4f} labels, {one.coverage:.4f} coverage"
+            print(f"{one.cell.name}: {verdict} (largest difference: {largest})", flush=True)
+            failed += not one.agrees
     if failed:
         raise DataError(f"{failed} of {len(drawn)} cells differ from {out / ROWS_FILE}.")
     print(f"{len(drawn)} of {len(drawn)} cells agree with {out / ROWS_FILE}.")

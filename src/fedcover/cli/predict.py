@@ -17,8 +17,7 @@ EXAMPLES = examples(
     "fedcover predict runs/cora-10 cora",
     "fedcover predict runs/mine my-graph --alpha 0.05 --only test,new --out sets.csv",
 )
-BETWEEN = "; "
-"""Stands between the labels of a set in a CSV file, which has no lists."""
+BETWEEN = "; "  # the labels of a set in a CSV file, which has no lists
 
 
 def predict(

@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from fedcover.cli import options
 from fedcover.cli.options import argument, examples, option
 
@@ -17,12 +15,10 @@ EXAMPLES = examples(
     "fedcover run my-graph --partition given --seeds 1 --out runs/mine",
     "fedcover run citeseer --preset paper --data raw-files --quiet",
 )
-REPORT_EXAMPLES = examples("fedcover report runs/cora-10")
 Command = options.with_settings()
 
 
 def run(
-    context: typer.Context,
     graph: options.Graph,
     preset: options.Preset = None,
     config_file: options.ConfigFile = None,
@@ -50,7 +46,7 @@ def run(
     from fedcover.simulation import run as run_experiment
     from fedcover.tables import holds_run
 
-    config = configured(config_file, preset, **options.given(context))
+    config = configured(config_file, preset, **options.given())
     if print_config:
         print(to_toml(config), end="")
         return

@@ -100,13 +100,12 @@ def run(
         if file is not None and not file.is_file():
             raise DataError(f"--{flag} names {file}, which is not a file.")
     read_schema_of(folder)
-    settings = {"site": folder.resolve(), "work": (work or folder).resolve(), "name": name or ""}
+    node = f'site="{folder.resolve()}" work="{(work or folder).resolve()}" name="{name or ""}"'
     arguments = ["--superlink", superlink]
     arguments += ["--insecure"] if insecure else ["--root-certificates", str(root_certificates)]
     if key is not None:
         arguments += ["--auth-supernode-private-key", str(key)]
-    spelt = " ".join(f'{k}="{v}"' for k, v in settings.items())
-    run_node([*arguments, "--node-config", spelt], port or free_port())
+    run_node([*arguments, "--node-config", node], port or free_port())
 
 
 def partition(

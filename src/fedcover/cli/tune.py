@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from fedcover.cli import options
 from fedcover.cli.options import examples, number, option
 from fedcover.errors import UsageError
@@ -28,7 +26,6 @@ Command = options.with_settings(
 
 
 def tune(
-    context: typer.Context,
     graph: options.Graph,
     minutes: Annotated[float, option("M", "Time budget; 0 for none.")] = 10.0,
     candidates: Annotated[int | None, number("N", "Settings to try in all (default: 27).")] = None,
@@ -54,7 +51,7 @@ def tune(
 
     if minutes < 0:
         raise UsageError(f"--minutes is {minutes:g}; it must be a positive number, or 0 for none.")
-    settings = options.given(context)
+    settings = options.given()
     config = configured(config_file, preset, **settings)
     held = read_settings(config_file) if config_file is not None else {}
     if "methods" not in {**held, **settings}:

@@ -14,8 +14,7 @@ from fedcover.config.schema import Settings, declared, flattened
 from fedcover.config.settings import Config, changes_of
 from fedcover.errors import DataError, UsageError
 
-EITHER = {"epsilon", "noise"}
-"""Settings of which at most one is set, so that an option takes the place of the file's."""
+EITHER = {"epsilon", "noise"}  # at most one is set: an option takes the place of the file's
 
 
 def configured(file: str | Path | None = None, preset: str | None = None, **options: Any) -> Config:

@@ -10,8 +10,7 @@ from fedcover.errors import UsageError
 Personal = Literal["", "tuned", "mix"]
 PARTS = ("prox", "prior", "tuned", "mix")
 BEST = "fed+prox+prior+mix"
-"""The default: one recipe for all graphs, chosen by benchmarks/choose_default.py on training and
-validation nodes."""
+"""For all graphs: chosen by benchmarks/choose_default.py on training and validation nodes."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,8 @@ METHODS: dict[str, Method] = {
 }
 """``loc``: every party alone; ``fed``: FedAvg; ``gen``: FedAvg on graphs with generated neighbours;
 ``fedsage``: FedAvg with GraphSAGE, ``fedsage+`` on graphs mended by NeighGen; ``restored``: FedAvg
-on graphs that have their true neighbours back, a simulation that shows what a perfect generator
-would reach; ``central``: one owner of all edges, the bound."""
+with the true neighbours, what a perfect generator would reach; ``central``: one owner, the bound.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,7 @@ class Recipe:
 
     ``prox`` holds the parties' steps near the shared model (FedProx). ``prior`` adds each party's
     label mix to the logits, in training and after it. ``tuned`` trains the shared model on at every
-    party alone. ``mix`` combines the shared, the tuned and a local model; its weights are chosen on
-    validation nodes.
+    party alone. ``mix`` weighs the shared, the tuned and a local model, on validation nodes.
     """
 
     base: str

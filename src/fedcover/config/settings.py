@@ -11,8 +11,7 @@ from fedcover.config.recipes import BEST, METHODS, recipe_of
 from fedcover.config.schema import Rule, Setting, Settings, flattened, nested, options, setting
 from fedcover.errors import UsageError
 
-CLIENTS = 10
-"""How many clients the graph is divided among, unless it brings its own."""
+CLIENTS = 10  # unless the graph brings its own
 
 
 def at_least(least: int) -> Rule:
@@ -145,8 +144,7 @@ class Privacy(Settings):
     ``prototypes="prior"`` clusters decoded samples of the prior, a function of the private weights
     alone: ε covers all prototypes, for all M together. ``"reconstructions"``, the paper's, clusters
     reconstructed training nodes and so touches the data again: *not* covered. ``epsilon=inf``
-    trains without differential privacy. ``noise``, the multiplier, can be given in place of
-    ``epsilon``; ε is then what it costs.
+    turns privacy off. ``noise``, the multiplier, may stand for ``epsilon``; ε is what it costs.
 
     ``density`` is the public share of ones among binary features. Training starts there, since a
     small client adds little but noise: with Adam at ``lr``, noise alone moves each weight by about
@@ -390,5 +388,5 @@ def changes_of(preset: Any) -> dict[str, Any]:
 
 def network_settings() -> dict[str, Setting]:
     """What a job over a network can be told, by the names of options."""
-    both = {name: one for name, one in options(Config).items() if not one.simulated}
-    return {**options(NetworkSettings), **both}
+    shared = {name: one for name, one in options(Config).items() if not one.simulated}
+    return options(NetworkSettings) | shared

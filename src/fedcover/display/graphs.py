@@ -43,10 +43,8 @@ def cuts(console: Console, rows: Sequence[MissingEdgesRow]) -> None:
     for row in rows:
         ours, paper = row.ours, row.published
         missing = f"{ours.missing:,.0f} ({row.lowest:,}-{row.highest:,})"
-        published = (f"{paper.missing:,.0f}", f"{paper.percent:.2f}")
-        lines.append(
-            [row.name, ours.edges, row.clients, missing, f"{ours.percent:.2f}", *published]
-        )
+        shares = (f"{ours.percent:.2f}", f"{paper.missing:,.0f}", f"{paper.percent:.2f}")
+        lines.append([row.name, ours.edges, row.clients, missing, *shares])
     title = "missing edges: mean (lowest-highest) over seeds"
     headings = ("graph", "edges", "K", "missing", "%", "paper", "paper %")
     console.print(table(headings, lines, title=title, box=box.HEAVY_HEAD))
@@ -55,11 +53,11 @@ def cuts(console: Console, rows: Sequence[MissingEdgesRow]) -> None:
 def inspection(console: Console, found: Inspection) -> None:
     """Three parts: the graph, its clients, what it means."""
     _whole(console, found)
-    few, of = found.clients, f"{len(found.clients):,} client"
-    of += f"{'s' * (len(few) != 1)}, partition {found.partition}"
-    if len(few) > MOST_ROWS:
+    few, count = found.clients, len(found.clients)
+    title = f"{count:,} client{'' if count == 1 else 's'}, partition {found.partition}"
+    if count > MOST_ROWS:
         few = tuple(sorted(few, key=lambda client: client.nodes)[:MOST_ROWS])
-        of += f"; the {MOST_ROWS} smallest"
+        title += f"; the {MOST_ROWS} smallest"
     headings = ("client", "nodes", "labelled", "calibration", "edges", "cut", "cut share")
     lines = []
     for one in few:
@@ -67,7 +65,7 @@ def inspection(console: Console, found: Inspection) -> None:
         counts = (one.nodes, one.labelled, calibration, one.edges, one.cut_edges)
         decimals = (_decimal(one.label_distance), _decimal(one.homophily))
         lines.append([one.name, *counts, f"{one.cut_share:.1%}", *decimals])
-    console.print(table((*headings, "label distance", "homophily"), lines, title=of))
+    console.print(table((*headings, "label distance", "homophily"), lines, title=title))
     labels = list(found.graph.labels)
     if len(labels) <= MOST_LABELS:
         by_label = [[one.name, *(one.labels[label] for label in labels)] for one in few]

@@ -67,10 +67,7 @@ def notes(sentences: Iterable[str]) -> None:
 
 @contextmanager
 def notes_held_back() -> Iterator[None]:
-    """For one computation, notes are not logged, as they are in Python: the command prints them.
-
-    Only for that time: sites and coordinators speak by the same logger.
-    """
+    """While a command computes, notes are not logged, as they are in Python: it prints them."""
     logger, handler = logging.getLogger("fedcover"), logging.NullHandler()
     logger.addHandler(handler)  # else Python's handler of last resort prints them
     try:
