@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from fedcover import Config, display
+from fedcover import Config
+from fedcover.display import graphs, run, terminal
 from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.statistics import GraphRow
 from fedcover.simulation import Run
@@ -52,7 +53,7 @@ def shown(
     info = {"graph": {"name": name}, "privacy": privacy}
     tables = (pl.DataFrame(results), pl.DataFrame(groups), pl.DataFrame(), pl.DataFrame())
     finished = Run(config, *tables, info)
-    display.summary(Console(file=stream, width=width), finished)
+    run.summary(Console(file=stream, width=width), finished)
     return stream.getvalue()
 
 
@@ -140,7 +141,7 @@ def test_a_graphs_name_is_shown_as_it_is_spelt(name):
     assert shown(0.9, name=name).startswith(f"{name}, 3 clients, gcn: labels in a set")
     stream = io.StringIO()
     row = GraphRow(name, GraphStats(1, 2, 3, 4), f"note on {name}")
-    display.graph(Console(file=stream, width=100), [row])
+    graphs.graph(Console(file=stream, width=100), [row])
     assert stream.getvalue().count(name) == 3
 
 
@@ -156,7 +157,7 @@ def test_only_rules_without_a_guarantee_are_warned_about():
 
 
 def test_progress_is_a_line_for_each_finished_stage(capsys):
-    with display.progress(quiet=False) as say:
+    with terminal.progress(quiet=False) as say:
         for done in range(3):
             say("train fed", done, 3)
         assert capsys.readouterr() == ("", "")
@@ -165,7 +166,7 @@ def test_progress_is_a_line_for_each_finished_stage(capsys):
 
 
 def test_quiet_has_no_progress():
-    with display.progress(quiet=True) as say:
+    with terminal.progress(quiet=True) as say:
         assert say is None
 
 
@@ -173,7 +174,7 @@ def test_quiet_has_no_progress():
 def test_progress_is_a_bar_on_a_terminal(monkeypatch, capsys, done):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with display.progress(quiet=False) as show:
+    with terminal.progress(quiet=False) as show:
         show("train fed", 0, 3)
         show("train fed", done, 3)
     out, err = capsys.readouterr()

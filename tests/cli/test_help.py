@@ -15,10 +15,10 @@ import pytest
 import typer
 
 from fedcover import __version__, cli
-from fedcover.config import PRESETS, Config
+from fedcover.config import Config
 from fedcover.config.names import CALIBRATIONS, MODELS, PARTITIONS
 from fedcover.config.schema import options
-from fedcover.config.settings import network_settings
+from fedcover.config.settings import PRESETS, network_settings
 from fedcover.errors import UsageError
 from fedcover.extras import EXTRAS, require
 from fedcover.graphs.features import Missing

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from fedcover import cli
-from fedcover.cli.notes import notes_held_back
+from fedcover.display.terminal import notes_held_back
 
 NODES = 60
 NOTE = "1 of 60 node has no label: neighbours to others"

@@ -130,9 +130,17 @@ BAD_USAGE = {
         "clients is 3, but the client column of banks/nodes.csv has 2.",
     ),
     "missing": ("run own --missing drop", "missing is 'drop'; it must be one of refuse, impute."),
+    "sets of another kind": (
+        "predict nowhere own --out s.txt",
+        "--out is 's.txt'; it must end in .csv or .parquet or .json.",
+    ),
+    "sets in a file": (
+        "predict nowhere own --out a_file/s.csv",
+        "a_file is a file; a_file/s.csv cannot be made in it.",
+    ),
     "fetch misspelt": ("data fetch coar", "'coar' is not a known graph; did you mean 'cora'?"),
     "cuts of another graph": ("data cuts pubmed", "'pubmed' is not in the paper's table; it has"),
-    "cuts seeds 0": ("data cuts cora --seeds 0", "--seeds is 0; it must be a whole number of 1"),
+    "cuts seeds 0": ("data cuts cora --seeds 0", "seeds is 0; it must be a whole number of 1"),
     "cuts seeds word": ("data cuts --seeds x", "'--seeds': 'x' is not a whole number"),
 }
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from fedcover import Config, DataError, UsageError
 from fedcover.config import (
-    PRESETS,
     GenSettings,
     NeighGenSettings,
     PersonalSettings,
@@ -18,6 +17,7 @@ from fedcover.config import (
     read_settings,
     to_toml,
 )
+from fedcover.config.settings import PRESETS
 
 POSITIVE = st.floats(1e-300, 1e300)
 BETWEEN = st.floats(0, 1, exclude_min=True, exclude_max=True)

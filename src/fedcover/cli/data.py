@@ -4,43 +4,34 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from fedcover.cli.options import Data, Graph, argument, examples, group, number
 
-from fedcover.cli.options import Data, Graph, examples, help_if_alone, number
-from fedcover.errors import UsageError
-
-app = typer.Typer(
-    help="The named graphs: list, show, fetch, cuts.",
-    callback=help_if_alone,
-    invoke_without_command=True,
-    epilog=examples("fedcover data list", "fedcover data show cora"),
+app = group(
+    "The named graphs: list, show, fetch, cuts.", "fedcover data list", "fedcover data show cora"
 )
 
 
 @app.command("list", epilog=examples("fedcover data list"))
 def list_(data: Data = None) -> None:
     """Name every graph, where it would come from, and its published statistics."""
-    from fedcover import display
+    from fedcover.display import graphs, terminal
     from fedcover.graphs.statistics import list_rows
 
-    display.datasets(display.console(), list_rows(data))
+    graphs.datasets(terminal.console(), list_rows(data))
 
 
 @app.command("show", epilog=examples("fedcover data show cora", "fedcover data show my-graph"))
-def show(
-    graph: Graph,
-    data: Data = None,
-) -> None:
+def show(graph: Graph, data: Data = None) -> None:
     """Print one graph's statistics beside the published ones."""
-    from fedcover import display
+    from fedcover.display import graphs, terminal
     from fedcover.graphs.statistics import show_rows
 
-    display.graph(display.console(), show_rows(graph, data))
+    graphs.graph(terminal.console(), show_rows(graph, data))
 
 
 @app.command("fetch", epilog=examples("fedcover data fetch citeseer"))
 def fetch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="One that fedcover data list shows.")],
+    name: Annotated[str, argument("NAME", "One that fedcover data list shows.")],
 ) -> None:
     """Download one graph's raw files into the cache."""
     from fedcover.graphs import fetch
@@ -52,16 +43,13 @@ def fetch(
 @app.command("cuts", epilog=examples("fedcover data cuts cora --seeds 2"))
 def cuts(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME...]", help="cora, citeseer (default: both)."),
+        list[str] | None, argument("[NAME...]", "cora, citeseer (default: both).")
     ] = None,
-    seeds: Annotated[int, number("N", "METIS seeds to average over.")] = 5,
+    seeds: Annotated[int, number("N", "METIS seeds to average over.", least=1)] = 5,
     data: Data = None,
 ) -> None:
     """Count the edges that the partition cuts, beside the paper's missing edges."""
-    from fedcover import display
+    from fedcover.display import graphs, terminal
     from fedcover.graphs.statistics import missing_edges_rows
 
-    if seeds < 1:
-        raise UsageError(f"--seeds is {seeds}; it must be a whole number of 1 or more.")
-    display.cuts(display.console(), missing_edges_rows(data, range(seeds), names))
+    graphs.cuts(terminal.console(), missing_edges_rows(data, range(seeds), names))

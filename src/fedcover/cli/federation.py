@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
-
-from fedcover.cli.options import Data, Quiet, examples, help_if_alone, number, words
-from fedcover.cli.settings import given, with_settings
+from fedcover.cli import options
+from fedcover.cli.options import argument, examples, number, option, words
 from fedcover.errors import DataError, UsageError
 from fedcover.extras import require
 
-if TYPE_CHECKING:
-    from fedcover.config.schema import Setting
-
-app = typer.Typer(
-    help="A federation over a network, on Flower: keys, gate, app, try.",
-    callback=help_if_alone,
-    invoke_without_command=True,
-    epilog=examples("fedcover federation try cora --clients 3"),
+app = options.group(
+    "A federation over a network, on Flower: keys, gate, app, try.",
+    "fedcover federation try cora --clients 3",
 )
-ledger_app = typer.Typer(
-    help="What left a site, and what reached it: show.",
-    callback=help_if_alone,
-    invoke_without_command=True,
-    epilog=examples("fedcover ledger show hospital-a"),
+ledger_app = options.group(
+    "What left a site, and what reached it: show.", "fedcover ledger show hospital-a"
 )
 
 
-@app.command(
-    "keys",
-    epilog=examples("fedcover federation keys keys --hosts coordinator.example.org --sites a,b,c"),
-)
+@app.command("keys", epilog=examples("fedcover federation keys keys --hosts 10.0.0.1 --sites a,b"))
 def keys(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them.")],
-    hosts: Annotated[
-        str, typer.Option(help="Names or addresses of the coordinator, separated by commas.")
-    ],
-    sites: Annotated[
-        str | None, typer.Option(help="Sites to make key pairs for, separated by commas.")
-    ] = None,
+    folder: Annotated[Path, argument("DIR", "Where to put them.")],
+    hosts: Annotated[str, option("A,B,…", "Names or addresses of the coordinator.")],
+    sites: Annotated[str | None, option("A,B,…", "Sites to make key pairs for.")] = None,
 ) -> None:
     """Make an authority, the coordinator's certificate, and key pairs for sites."""
     require("flower", "fedcover federation keys")
@@ -59,11 +42,9 @@ def keys(
 
 @app.command("gate", epilog=examples("fedcover federation gate /etc/fedcover"))
 def gate(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the keys are.")],
+    folder: Annotated[Path, argument("DIR", "Where the keys are.")],
     port: Annotated[int, number("P", "The one port that parties connect to.")] = 8000,
-    superlink: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where the SuperLink listens.")
-    ] = "127.0.0.1:8001",
+    superlink: Annotated[str, option("HOST:PORT", "The SuperLink's address.")] = "127.0.0.1:8001",
 ) -> None:
     """Print an nginx server block that lets sites through to the SuperLink, and nobody else."""
     require("flower", "fedcover federation gate")
@@ -81,70 +62,54 @@ def app_folder() -> None:
     print(APP)
 
 
-def _job_settings() -> Mapping[str, Setting]:
-    """What a job can be told; how many sites it has, the clients say."""
-    from fedcover.config.settings import network_settings
-
-    return {name: one for name, one in network_settings().items() if name != "sites"}
-
-
 @app.command(
     "try",
     epilog=examples(
         "fedcover federation try",
         "fedcover federation try cora --clients 3 --methods fed --rounds 20",
     ),
-    cls=with_settings(
-        _job_settings,
+    cls=options.with_settings(
+        network=True,
         methods="As --methods of fedcover run (default: gen).",
         least="How many sites must answer a round (default: all but one).",
         join="Seconds that the job waits for its sites (default: 120).",
     ),
 )
 def try_out(
-    context: typer.Context,
-    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A name or a path.")] = "cora",
+    graph: Annotated[str, argument("GRAPH", "A name or a path.")] = "cora",
     clients: Annotated[int, number("K", "Number of sites.")] = 3,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Run folder.")] = Path("runs/federation"),
-    data: Data = None,
-    quiet: Quiet = False,
+    out: Annotated[Path, option("DIR", "Run folder.")] = Path("runs/federation"),
+    data: options.Data = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Start a whole federation on this machine, run a job over it, and stop everything.
 
     A SuperLink and K SuperNodes are separate processes with TLS and authentication; every site
     keeps its sets.
     """
-    from fedcover import display
+    from fedcover.display import answers, terminal
 
     require("flower", "fedcover federation try")
     from fedcover.carriers.network.flower.local import trial
 
-    finished = trial(graph, clients, given(context), out, data=data, say=None if quiet else _say)
+    say = None if quiet else partial(print, file=sys.stderr, flush=True)
+    finished = trial(graph, clients, options.given(), out, data=data, say=say)
     if not quiet:
-        display.federation(display.console(), finished)
+        answers.federation(terminal.console(), finished)
         print(f"\n{finished}: report.html, results.csv, groups.csv, ledger.jsonl, run.json")
 
 
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
-
-
-@ledger_app.command(
-    "show",
-    epilog=examples("fedcover ledger show hospital-a --direction up"),
-)
+@ledger_app.command("show", epilog=examples("fedcover ledger show hospital-a --direction up"))
 def show(
-    path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A ledger.jsonl, or a folder that holds one.")
-    ],
+    path: Annotated[Path, argument("PATH", "A ledger.jsonl, or a folder that holds one.")],
     direction: Annotated[
-        str | None, typer.Option(help="up (left the site) or down (reached it).")
+        str | None, option("up|down", "What left the site, or reached it.")
     ] = None,
-    job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
+    job: Annotated[str | None, option("JOB", "Only this job.")] = None,
 ) -> None:
     """Sum up a ledger: every kind of array that travelled, how often, and how many bytes."""
-    from fedcover import display
     from fedcover.carriers.network import journal
+    from fedcover.display import answers, terminal
 
     if direction not in (None, "up", "down"):
         raise UsageError(f"direction is {direction!r}; it must be up or down.")
@@ -156,4 +121,4 @@ def show(
         for row in journal.read(file)
         if direction in (None, row["direction"]) and job in (None, row["job"])
     ]
-    display.ledger(display.console(), journal.totals(rows))
+    answers.ledger(terminal.console(), journal.totals(rows))

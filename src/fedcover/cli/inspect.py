@@ -6,10 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
-from fedcover.cli.options import Data, Graph, Group, Missing, examples
-from fedcover.cli.settings import given, some_settings, with_settings
+from fedcover.cli.options import Data, Graph, Group, Missing, examples, given, option, with_settings
 from fedcover.errors import DataError
 
 EXAMPLES = examples(
@@ -18,23 +15,17 @@ EXAMPLES = examples(
     "fedcover inspect my-graph --clients 5 --json",
 )
 SEED = 0  # of the partition and the split: a run's first
-
-
-Command = with_settings(some_settings("clients", "partition"))
+Command = with_settings("clients", "partition")
 
 
 def inspect(
-    context: typer.Context,
     graph: Graph,
     missing: Missing = "refuse",
     group: Group = None,
     alpha: Annotated[
-        list[float] | None,
-        typer.Option(metavar="A", help="A level of error; may be repeated (default: as in run)."),
+        list[float] | None, option("A", "A level of error; may be repeated (default: as in run).")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object in place of tables.")
-    ] = False,
+    as_json: Annotated[bool, option(None, "One JSON object in place of tables.", "--json")] = False,
     data: Data = None,
 ) -> None:
     """Say what a graph and its clients hold, and what can be promised for it; train nothing.
@@ -43,14 +34,14 @@ def inspect(
 
     Exit status 1, after the tables, where run would refuse to split the nodes.
     """
-    from fedcover import display
     from fedcover.config import Config
+    from fedcover.display import graphs, terminal
     from fedcover.graphs import check_graph, load
     from fedcover.graphs.inspection import inspect as inspect_graph
     from fedcover.graphs.partition import partition as divide
     from fedcover.simulation.repetition import prepare
 
-    config = Config.preset("default", alphas=alpha or None, **given(context))
+    config = Config.preset("default", alphas=alpha or None, **given())
     loaded = check_graph(load(graph, data, missing=missing, group=group))
     refusal = None
     try:
@@ -63,6 +54,6 @@ def inspect(
     if as_json:
         print(json.dumps(asdict(found) | {"sentences": found.sentences()}, ensure_ascii=False))
     else:
-        display.inspection(display.console(), found)
+        graphs.inspection(terminal.console(), found)
     if refusal is not None:
         raise refusal

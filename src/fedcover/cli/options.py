@@ -1,75 +1,49 @@
-"""What the commands' options have in common."""
+"""What the commands' options have in common, and the options made from the schema of settings."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
+from typer.core import TyperCommand, TyperOption
 
-from fedcover.errors import UsageError
+from fedcover.errors import DataError, UsageError
 
+if TYPE_CHECKING:
+    from fedcover.config.schema import Setting
 
-def one_of(*names: str) -> Callable[[str], list[str]]:
-    """What a shell offers for an option that takes one of these; the settings check it."""
-
-    def offered(incomplete: str) -> list[str]:  # Typer knows the argument by its name
-        return [name for name in names if name.startswith(incomplete)]
-
-    return offered
-
-
-Data = Annotated[
-    str | None,
-    typer.Option("--data", metavar="DIR", help="Folder with raw files, laid out as PyG does."),
-]
-Graph = Annotated[
-    str, typer.Argument(metavar="GRAPH", help="A name (cora, …) or a path to an own graph.")
-]
-Missing = Annotated[
-    str,
-    typer.Option(
-        metavar="M",
-        help="Empty features of own tables: refuse, or impute.",
-        autocompletion=one_of("refuse", "impute"),
-    ),
-]
-Group = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN", help="A column of an own graph's nodes that is its group, no feature."
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
-Preset = Annotated[
-    str | None,
-    typer.Option(
-        help="default, plain (FedAvg and no more) or paper (as published).",
-        autocompletion=one_of("default", "plain", "paper"),
-    ),
-]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help="Settings as TOML; options given beside it win over it."
-    ),
-]
+MISSING = ("refuse", "impute")
+PRESETS = ("default", "plain", "paper")
+METAVARS = {int: "N", float: "X", str: "NAME"}
 THREADS_PER_CORE = 4  # more only slow down, and thousands bring the process down
+_GIVEN = "fedcover.settings"
 
 
-def examples(*lines: str) -> str:
-    """The end of a command's help: whole command lines, each of which a test parses."""
-    # Typer makes one paragraph of what no empty line divides.
-    return "\n\n".join(["Examples:", *lines])
+def option(metavar: str | None, meaning: str, *names: str, choices: tuple[str, ...] = ()) -> Any:
+    """An option, and the choices that a shell offers for it; the settings check them."""
+    offered = _offer(choices) if choices else None  # None: what the type offers, as files
+    return typer.Option(*names, metavar=metavar, help=meaning, autocompletion=offered)
 
 
-def help_if_alone(context: typer.Context) -> None:
-    """A group of commands without one: its help, and the status of wrong usage."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-        raise typer.Exit(2)
+def argument(metavar: str, meaning: str) -> Any:
+    """An argument, which the help shows with its name."""
+    return typer.Argument(metavar=metavar, help=meaning)
+
+
+def number(metavar: str, meaning: str, least: int | None = None) -> Any:
+    """An option that takes a whole number; without ``least``, the settings know its range."""
+
+    def check(param: typer.CallbackParam, value: int | None) -> int | None:
+        if least is not None and value is not None and value < least:
+            at_least = f"a whole number of {least} or more"
+            raise UsageError(f"{param.name} is {value}; it must be {at_least}.")
+        return value
+
+    return typer.Option(metavar=metavar, help=meaning, parser=_whole, callback=check)
 
 
 def _whole(text: str) -> int:
@@ -79,21 +53,115 @@ def _whole(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is not a whole number.") from None
 
 
-def number(metavar: str, meaning: str) -> Any:
-    """An option that takes a whole number; what range it may have, the settings know."""
-    return typer.Option(metavar=metavar, help=meaning, parser=_whole)
+def _offer(choices: tuple[str, ...]) -> Callable[..., list[str]]:
+    def offered(ctx: click.Context, args: list[str], incomplete: str) -> list[str]:
+        del ctx, args
+        return [choice for choice in choices if choice.startswith(incomplete)]
+
+    return offered
 
 
-Threads = Annotated[int | None, number("N", "CPU threads for training.")]
+ConfigFile = Annotated[
+    Path | None, option("FILE", "Settings as TOML; options beside it win over it.", "--config")
+]
+Data = Annotated[str | None, option("DIR", "Folder with raw files, laid out as PyG does.")]
+Graph = Annotated[str, argument("GRAPH", "A name (cora, …) or a path to an own graph.")]
+Group = Annotated[str | None, option("COLUMN", "The column of own nodes' groups, no feature.")]
+Missing = Annotated[str, option("M", "Empty features: refuse or impute.", choices=MISSING)]
+Preset = Annotated[
+    str | None,
+    option("NAME", "default, plain (FedAvg alone) or paper (as published).", choices=PRESETS),
+]
+Quiet = Annotated[bool, option(None, "No progress, no table.", "--quiet", "-q")]
+Threads = Annotated[int | None, number("N", "CPU threads for training.", least=1)]
 
 
-def words(option: str, text: str | None) -> tuple[str, ...] | None:
+def examples(*lines: str) -> str:
+    """The end of a command's help: whole command lines, each of which a test parses."""
+    # Typer makes one paragraph of what no empty line divides.
+    return "\n\n".join(["Examples:", *lines])
+
+
+def group(meaning: str, *lines: str) -> typer.Typer:
+    """A group of commands; called without one, it prints its help."""
+    return typer.Typer(
+        help=meaning, callback=help_if_alone, invoke_without_command=True, epilog=examples(*lines)
+    )
+
+
+def help_if_alone(context: typer.Context) -> None:
+    """A group of commands without one: its help, and the status of wrong usage."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
+
+
+def with_settings(*names: str, network: bool = False, **meanings: str) -> type[TyperCommand]:
+    """The class of a command with an option for each of these settings; see :func:`given`.
+
+    Without names, it has all settings of a run, or of a job over a network. ``meanings`` are help
+    that fits the command better than the schema's. The options are made when their command is
+    called: ``fedcover --help`` does not wait for the schema.
+    """
+
+    class SettingsCommand(TyperCommand):
+        made = False
+
+        def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+            if not self.made:
+                self.made = True
+                for name, one in _known(network).items():
+                    if not names or name in names:
+                        self.params.append(_option(name, one, meanings.get(name) or one.help))
+            return super().get_params(ctx)
+
+    return SettingsCommand
+
+
+def _known(network: bool) -> Mapping[str, Setting]:
+    from fedcover.config import Config
+    from fedcover.config.schema import options
+    from fedcover.config.settings import network_settings
+
+    if not network:
+        return options(Config)
+    # How many sites there are, --clients says.
+    return {name: one for name, one in network_settings().items() if name != "sites"}
+
+
+def _option(name: str, one: Setting, meaning: str) -> TyperOption:
+    def keep(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+        if value is not None:
+            ctx.meta.setdefault(_GIVEN, {})[name] = one.read(value)
+
+    flag = f"--{name}".replace("_", "-")
+    metavar = METAVARS.get(one.kind)
+    return TyperOption(
+        param_decls=[name, flag if metavar else f"{flag}/--{one.off or f'no-{flag[2:]}'}"],
+        type=str if metavar else bool,
+        callback=keep,
+        autocompletion=_offer(one.rule.choices),
+        expose_value=False,
+        metavar=f"{metavar},…" if one.several else metavar,
+        help=meaning,
+        hidden=one.rare,
+        rich_help_panel=one.panel,
+    )
+
+
+def given() -> dict[str, Any]:
+    """The settings that the command line names, read but not checked."""
+    found: dict[str, Any] = click.get_current_context().meta.get(_GIVEN, {})
+    return found
+
+
+def words(name: str, text: str | None) -> tuple[str, ...] | None:
     """What stands between an option's commas."""
     if text is None:
         return None
     parts = tuple(part.strip() for part in text.split(","))
     if not all(parts):
-        raise UsageError(f"--{option} is {text!r}; give words separated by single commas.")
+        raise UsageError(f"--{name} is {text!r}; give words separated by single commas.")
     return parts
 
 
@@ -102,12 +170,23 @@ def use_threads(threads: int | None) -> None:
     import torch
 
     if threads is not None:
-        if threads < 1:
-            raise UsageError(f"threads is {threads}; it must be a whole number of 1 or more.")
-        cores = os.cpu_count() or 1
-        if threads > THREADS_PER_CORE * cores:
+        most = THREADS_PER_CORE * (os.cpu_count() or 1)
+        if threads > most:
             raise UsageError(
-                f"threads is {threads}; it must be at most {THREADS_PER_CORE * cores}, "
-                f"{THREADS_PER_CORE} for each core of this machine."
+                f"threads is {threads}; it must be at most {most}, {THREADS_PER_CORE} for each "
+                "core of this machine."
             )
         torch.set_num_threads(threads)
+
+
+def check_out(path: Path, *endings: str) -> None:
+    """Refuse, before any work, a file of ``--out`` that could not be written."""
+    if path.suffix not in endings:
+        raise UsageError(f"--out is {str(path)!r}; it must end in {' or '.join(endings)}.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; --out must name a file.")
+    parent = next(place for place in path.absolute().parents if place.exists())
+    if not parent.is_dir():
+        raise UsageError(f"{parent} is a file; {path} cannot be made in it.")
+    if not os.access(parent, os.W_OK):
+        raise DataError(f"{path} cannot be written: {parent} is read-only.")

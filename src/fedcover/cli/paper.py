@@ -7,10 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from fedcover.cli.notes import notes_held_back
-from fedcover.cli.options import Data, Quiet, examples, number, words
+from fedcover.cli.options import Data, Quiet, argument, examples, number, option, words
 from fedcover.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -26,38 +23,26 @@ EXAMPLES = examples(
 def paper(
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="TARGET",
-            help="datasets, missing-edges, main, clients, coverage, accuracy, scores, "
+        argument(
+            "TARGET",
+            "datasets, missing-edges, main, clients, coverage, accuracy, scores, "
             "scores-coverage, quantiles, privacy, communication, or all; verify computes some "
             "stored cells again and compares; redraw makes the files again from stored rows.",
         ),
     ],
-    preset: Annotated[
-        str, typer.Option(help="default (the guarantee holds) or paper (as published).")
-    ] = "default",
-    graphs: Annotated[
-        str | None, typer.Option(help="Only these graphs, e.g. cora,citeseer (default: all).")
-    ] = None,
-    seeds: Annotated[int | None, number("N", "Repetitions (default: as the target has).")] = None,
-    store: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where finished cells are kept.")
-    ] = Path("runs/paper"),
+    preset: Annotated[str, option("NAME", "default, or paper (as published).")] = "default",
+    graphs: Annotated[str | None, option("A,B,…", "Only these graphs (default: all).")] = None,
+    seeds: Annotated[int | None, number("N", "Repetitions (default: the target's).", 1)] = None,
+    store: Annotated[Path, option("DIR", "Where finished cells are kept.")] = Path("runs/paper"),
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Tables and figures go to DIR/PRESET (default: results; of own targets, results "
-            "beside them).",
-        ),
+        Path | None, option("DIR", "All goes to DIR/PRESET (default: results, beside own targets).")
     ] = None,
     definitions: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Own targets, one TOML file each (default: the paper's)."),
+        Path | None, option("DIR", "Own targets, one TOML file each (default: the paper's).")
     ] = None,
-    workers: Annotated[int | None, number("N", "Processes (default: one a core).")] = None,
-    sample: Annotated[int, number("N", "verify: how many cells.")] = 3,
-    draw: Annotated[int, number("N", "verify: which ones, by a seed.")] = 0,
+    workers: Annotated[int | None, number("N", "Processes (default: one a core).", 1)] = None,
+    sample: Annotated[int, number("N", "verify: how many cells.", 1)] = 3,
+    draw: Annotated[int, number("N", "verify: which ones, by a seed.", 0)] = 0,
     data: Data = None,
     quiet: Quiet = False,
 ) -> None:
@@ -65,21 +50,13 @@ def paper(
 
     What was finished before is not computed again; an interrupted run goes on where it stopped.
     """
-    from fedcover import display
+    from fedcover.display import answers, terminal
     from fedcover.paper.definition import PRESETS, chosen, narrowed, read_all
     from fedcover.paper.store import Store
     from fedcover.paper.targets import produce, redraw, require_matplotlib
 
     if preset not in PRESETS:
         raise UsageError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}.")
-    for name, value, least in (
-        ("workers", workers, 1),
-        ("sample", sample, 1),
-        ("seeds", seeds, 1),
-        ("draw", draw, 0),
-    ):
-        if value is not None and value < least:
-            raise UsageError(f"{name} is {value}; it must be a whole number of {least} or more.")
     every = read_all(definitions)
     known = narrowed(every, words("graphs", graphs), seeds)
     if target in every and target not in known:
@@ -96,7 +73,7 @@ def paper(
     if target == "redraw":
         tables = redraw(targets, preset, out=folder, data=data)
     else:
-        with display.grid_progress(quiet) as on_cell:
+        with terminal.grid_progress(quiet) as on_cell:
             tables = produce(
                 targets,
                 list(known.values()),
@@ -109,7 +86,7 @@ def paper(
             )
     if not quiet:
         for _, table in tables:
-            display.paper_table(display.console(), table)
+            answers.paper_table(terminal.console(), table)
         names = ", ".join(definition.target for definition, _ in tables)
         print(f"{folder}: {names} ({time.perf_counter() - began:.0f} s)")
 
@@ -117,6 +94,7 @@ def paper(
 def _verify(
     known: Iterable[Definition], preset: str, out: Path, count: int, draw: int, data: str | None
 ) -> None:
+    from fedcover.display import terminal
     from fedcover.paper import grid
     from fedcover.paper.store import read_rows
     from fedcover.paper.targets import ROWS_FILE
@@ -125,15 +103,12 @@ def _verify(
     stored = read_rows(out / ROWS_FILE)
     drawn = sample(grid.cells(known, preset), stored, count, draw)
     failed = 0
-    with notes_held_back():
-        for comparison in verify(drawn, stored, data):
-            verdict = "agrees" if comparison.agrees else "DIFFERS"
-            print(
-                f"{comparison.cell.name}: {verdict} in {comparison.rows} rows (largest difference: "
-                f"{comparison.size:.4f} labels, {comparison.coverage:.4f} coverage)",
-                flush=True,
-            )
-            failed += not comparison.agrees
+    with terminal.notes_held_back():
+        for one in verify(drawn, stored, data):
+            verdict = f"{'agrees' if one.agrees else 'DIFFERS'} in {one.rows} rows"
+            largest = f"{one.size:.4f} labels, {one.coverage:.4f} coverage"
+            print(f"{one.cell.name}: {verdict} (largest difference: {largest})", flush=True)
+            failed += not one.agrees
     if failed:
         raise DataError(f"{failed} of {len(drawn)} cells differ from {out / ROWS_FILE}.")
     print(f"{len(drawn)} of {len(drawn)} cells agree with {out / ROWS_FILE}.")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from fedcover.cli.options import Data, Quiet, examples, words
+from fedcover.cli.options import Data, Quiet, argument, check_out, examples, option, words
 from fedcover.errors import UsageError
 from fedcover.files import write_whole
 
@@ -20,86 +17,47 @@ EXAMPLES = examples(
     "fedcover predict runs/cora-10 cora",
     "fedcover predict runs/mine my-graph --alpha 0.05 --only test,new --out sets.csv",
 )
-
-KINDS = (".csv", ".parquet", ".json")
-BETWEEN = "; "
-"""Stands between the labels of a set in a CSV file, which has no lists."""
+BETWEEN = "; "  # the labels of a set in a CSV file, which has no lists
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its model/METHOD.")],
-    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="As for run.")],
-    alpha: Annotated[float, typer.Option(metavar="A", help="The level is 1 − A.")] = 0.1,
-    method: Annotated[
-        str | None, typer.Option(metavar="M", help="Which of the run's methods.")
-    ] = None,
-    score: Annotated[
-        str | None, typer.Option(metavar="S", help="Which of the run's scores (default: first).")
-    ] = None,
-    quantile: Annotated[
-        str | None,
-        typer.Option(metavar="Q", help="Which of the run's quantile rules (default: first)."),
-    ] = None,
+    run: Annotated[Path, argument("RUN", "A run folder, or its model/METHOD.")],
+    graph: Annotated[str, argument("GRAPH", "As for run.")],
+    alpha: Annotated[float, option("A", "The level is 1 − A.")] = 0.1,
+    method: Annotated[str | None, option("M", "Which of the run's methods.")] = None,
+    score: Annotated[str | None, option("S", "Which of its scores (default: first).")] = None,
+    quantile: Annotated[str | None, option("Q", "A quantile rule of it (default: first).")] = None,
     only: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B,…",
-            help="Nodes of these kinds: test, unlabelled, new, changed, train, valid, calib.",
-        ),
+        option("A,B,…", "Only these nodes: test, unlabelled, new, changed, train, valid, calib."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write them: .csv, .parquet or .json.")
-    ] = None,
-    missing: Annotated[
-        str | None,
-        typer.Option(
-            metavar="M", help="Empty features: refuse or impute (default: as in the run)."
-        ),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="The column of groups (default: as in the run)."),
-    ] = None,
+    out: Annotated[Path | None, option("FILE", "Write them: .csv, .parquet or .json.")] = None,
+    missing: Annotated[str | None, option("M", "Empty features (default: as in the run).")] = None,
+    group: Annotated[str | None, option("COLUMN", "Groups' column (default: the run's).")] = None,
     data: Data = None,
     quiet: Quiet = False,
 ) -> None:
     """Make sets for a graph's nodes with a model that a run has kept, at any level."""
-    from fedcover import display
+    from fedcover.display import answers, terminal
     from fedcover.predictor import load_predictor
 
     if out is not None:
-        _check_file(out)
+        check_out(out, ".csv", ".parquet", ".json")
     predictor = load_predictor(run, method)
-    if out is not None:
-        _check_labels(predictor.labels, out)
+    unclear = [label for label in predictor.labels if BETWEEN.strip() in label]
+    if out is not None and out.suffix == ".csv" and unclear:
+        raise UsageError(
+            f"the label {unclear[0]!r} has a semicolon, which stands between labels in a CSV file; "
+            f"write {out.stem}.parquet or {out.stem}.json."
+        )
     loaded = predictor.read(graph, data, missing=missing, group=group)
     table = predictor.predict(loaded, alpha, score, words("only", only), quantile)
     if out is not None:
         _write_sets(table, out)
     if not quiet:
-        found = predictor.thresholds(alpha, score, quantile)
-        asked = predictor.chosen("score", score), predictor.chosen("quantile", quantile)
-        display.predicted(display.console(), predictor, alpha, asked, found, table)
+        answers.predicted(terminal.console(), predictor, alpha, score, quantile, table)
         if out is not None:
             print(f"\n{out}: {len(table)} nodes")
-
-
-def _check_file(path: Path) -> None:
-    """Refuse, before any work, a file whose ending says nothing, or that is a folder."""
-    if path.suffix not in KINDS:
-        raise UsageError(f"{path} must end in one of {', '.join(KINDS)}.")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; --out must name a file.")
-
-
-def _check_labels(labels: Sequence[str], path: Path) -> None:
-    """Refuse, before any work, labels that could not be told apart in the file."""
-    wrong = [label for label in labels if BETWEEN.strip() in label]
-    if path.suffix == ".csv" and wrong:
-        raise UsageError(
-            f"the label {wrong[0]!r} has a semicolon, which stands between labels in a CSV file; "
-            f"write {path.stem}.parquet or {path.stem}.json."
-        )
 
 
 def _write_sets(table: pl.DataFrame, path: Path) -> None:

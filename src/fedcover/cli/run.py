@@ -6,22 +6,8 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from fedcover.cli.notes import notes_held_back, print_notes
-from fedcover.cli.options import (
-    ConfigFile,
-    Data,
-    Graph,
-    Group,
-    Missing,
-    Preset,
-    Quiet,
-    Threads,
-    examples,
-    use_threads,
-)
-from fedcover.cli.settings import given, run_settings, with_settings
+from fedcover.cli import options
+from fedcover.cli.options import argument, examples, option
 
 EXAMPLES = examples(
     "fedcover run cora",
@@ -29,50 +15,42 @@ EXAMPLES = examples(
     "fedcover run my-graph --partition given --seeds 1 --out runs/mine",
     "fedcover run citeseer --preset paper --data raw-files --quiet",
 )
-REPORT_EXAMPLES = examples("fedcover report runs/cora-10")
-
-
-Command = with_settings(run_settings)
+Command = options.with_settings()
 
 
 def run(
-    context: typer.Context,
-    graph: Graph,
-    preset: Preset = None,
-    config_file: ConfigFile = None,
+    graph: options.Graph,
+    preset: options.Preset = None,
+    config_file: options.ConfigFile = None,
     print_config: Annotated[
-        bool,
-        typer.Option("--print-config", help="Print all settings as a file for --config, and stop."),
+        bool, option(None, "Print all settings as a file for --config, and stop.", "--print-config")
     ] = False,
-    data: Data = None,
-    missing: Missing = "refuse",
-    group: Group = None,
+    data: options.Data = None,
+    missing: options.Missing = "refuse",
+    group: options.Group = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Run folder (default: runs/GRAPH-K, or runs/GRAPH-given with --partition given).",
-        ),
+        Path | None, option("DIR", "Run folder (default: runs/GRAPH-K, or runs/GRAPH-given).")
     ] = None,
-    threads: Threads = None,
-    quiet: Quiet = False,
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train, calibrate and judge prediction sets; write a run folder.
 
     Every setting is an option; docs/configuration.md lists those that are rarely changed, too.
     """
-    from fedcover import display
     from fedcover.config import configured, to_toml
+    from fedcover.display import terminal
+    from fedcover.display.run import summary
     from fedcover.graphs import load
     from fedcover.run_folder import check_target
     from fedcover.simulation import run as run_experiment
     from fedcover.tables import holds_run
 
-    config = configured(config_file, preset, **given(context))
+    config = configured(config_file, preset, **options.given())
     if print_config:
         print(to_toml(config), end="")
         return
-    use_threads(threads)
+    options.use_threads(threads)
     began = time.perf_counter()
     if out is not None:
         check_target(out)
@@ -80,13 +58,13 @@ def run(
     folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
     check_target(folder)
     if holds_run(folder) and not quiet:
-        print_notes([f"{folder} held an earlier run, which this one replaces."])
-    with display.progress(quiet) as progress, notes_held_back():
+        terminal.notes([f"{folder} held an earlier run, which this one replaces."])
+    with terminal.progress(quiet) as progress, terminal.notes_held_back():
         finished = run_experiment(loaded, config, progress=progress)
     finished.save(folder)
-    print_notes(finished.info["notes"])
+    terminal.notes(finished.info["notes"])
     if not quiet:
-        display.summary(display.console(), finished)
+        summary(terminal.console(), finished)
         seconds = time.perf_counter() - began
         own = "" if finished.thresholds is None else "thresholds.csv, "
         tables = f"results.csv, groups.csv, {own}sets.parquet, ledger.parquet"
@@ -95,7 +73,7 @@ def run(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A folder that run wrote.")],
+    folder: Annotated[Path, argument("RUN_DIR", "A folder that run wrote.")],
 ) -> None:
     """Write a run's page, report.html, again from its stored results."""
     from fedcover.report.page import write_run_page

@@ -6,28 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from fedcover.cli.options import Data, Graph, examples, help_if_alone, number, words
+from fedcover.cli.options import Data, Graph, argument, examples, group, number, option, words
 from fedcover.errors import DataError, UsageError
 from fedcover.extras import require
 
-app = typer.Typer(
-    help="A party's side of a federation: init, run.",
-    callback=help_if_alone,
-    invoke_without_command=True,
-    epilog=examples(
-        "fedcover site init hospital-a --labels cold,flu,other",
-        "fedcover site run hospital-a --insecure",
-    ),
+app = group(
+    "A party's side of a federation: init, run.",
+    "fedcover site init hospital-a --labels cold,flu,other",
+    "fedcover site run hospital-a --insecure",
 )
-
 PARTITION_EXAMPLES = examples(
     "fedcover partition cora --clients 3 --out sites",
     "fedcover partition my-graph --partition given",
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with nodes and edges.")]
+Folder = Annotated[Path, argument("DIR", "Folder with nodes and edges.")]
 
 
 @app.command(
@@ -39,13 +32,9 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with nodes a
 )
 def init(
     folder: Folder,
-    schema: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="What the parties agreed on (default: make it)."),
-    ] = None,
+    schema: Annotated[Path | None, option("FILE", "The agreed schema (default: make it).")] = None,
     labels: Annotated[
-        str | None,
-        typer.Option(help="All labels, where this party, which makes the schema, lacks some."),
+        str | None, option("A,B,…", "All labels, if the party that makes the schema lacks some.")
     ] = None,
 ) -> None:
     """Check a party's folder, and that it has the agreed schema; without one, make it."""
@@ -86,26 +75,16 @@ def init(
 )
 def run(
     folder: Folder,
-    superlink: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where the coordinator is.")
-    ] = "127.0.0.1:8000",
+    superlink: Annotated[str, option("HOST:PORT", "The coordinator's address.")] = "127.0.0.1:8000",
     root_certificates: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The authority that signed its certificate."),
+        Path | None, option("FILE", "The authority that signed its certificate.")
     ] = None,
-    key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The site's private key.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="The site's name (default: DIR's).")] = None,
-    work: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="For ledger, sets and memory (default: DIR)."),
-    ] = None,
-    port: Annotated[
-        int | None, number("N", "A free port on this host, for the process itself.")
-    ] = None,
+    key: Annotated[Path | None, option("FILE", "The site's private key.")] = None,
+    name: Annotated[str | None, option("NAME", "The site's name (default: DIR's).")] = None,
+    work: Annotated[Path | None, option("DIR", "For ledger, sets, memory (default: DIR).")] = None,
+    port: Annotated[int | None, number("N", "A free port here, for the process itself.")] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Without TLS; for trying on one machine alone.")
+        bool, option(None, "Without TLS; for trying on one machine alone.", "--insecure")
     ] = False,
 ) -> None:
     """Take part in a federation, until stopped: wait for orders, answer them."""
@@ -117,27 +96,24 @@ def run(
 
     if insecure == (root_certificates is not None):
         raise UsageError("Give --root-certificates, or --insecure for trying on one machine.")
-    for option, file in (("root-certificates", root_certificates), ("key", key)):
+    for flag, file in (("root-certificates", root_certificates), ("key", key)):
         if file is not None and not file.is_file():
-            raise DataError(f"--{option} names {file}, which is not a file.")
+            raise DataError(f"--{flag} names {file}, which is not a file.")
     read_schema_of(folder)
-    settings = {"site": folder.resolve(), "work": (work or folder).resolve(), "name": name or ""}
+    node = f'site="{folder.resolve()}" work="{(work or folder).resolve()}" name="{name or ""}"'
     arguments = ["--superlink", superlink]
     arguments += ["--insecure"] if insecure else ["--root-certificates", str(root_certificates)]
     if key is not None:
         arguments += ["--auth-supernode-private-key", str(key)]
-    spelt = " ".join(f'{k}="{v}"' for k, v in settings.items())
-    run_node([*arguments, "--node-config", spelt], port or free_port())
+    run_node([*arguments, "--node-config", node], port or free_port())
 
 
 def partition(
     graph: Graph,
     clients: Annotated[int, number("K", "Number of sites.")] = 3,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to (default: GRAPH-K-sites).")
-    ] = None,
+    out: Annotated[Path | None, option("DIR", "Where to (default: GRAPH-K-sites).")] = None,
     method: Annotated[
-        str, typer.Option("--partition", help="metis, louvain, random or given.")
+        str, option("NAME", "metis, louvain, random, given.", "--partition")
     ] = "metis",
     seed: Annotated[int, number("N", "Of the partition and of the split.")] = 0,
     data: Data = None,

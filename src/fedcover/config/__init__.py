@@ -1,9 +1,8 @@
 """One schema of all settings: types, ranges, defaults, help, and what is said of a wrong value."""
 
 from fedcover.config.files import configured, read_settings, to_toml
-from fedcover.config.recipes import BEST, METHODS, Method, Recipe, recipe_of
+from fedcover.config.recipes import BEST, METHODS, Recipe, recipe_of
 from fedcover.config.settings import (
-    PRESETS,
     Config,
     GenSettings,
     NeighGenSettings,
@@ -16,10 +15,8 @@ from fedcover.config.settings import (
 __all__ = [
     "BEST",
     "METHODS",
-    "PRESETS",
     "Config",
     "GenSettings",
-    "Method",
     "NeighGenSettings",
     "NetworkSettings",
     "PersonalSettings",

@@ -1,8 +1,7 @@
 """A run's settings as a TOML file: read, checked, and written so that reading gives them back.
 
-A file holds settings of :class:`~fedcover.config.Config` under their own names, those of ``gen``,
-``neighgen`` and ``personal`` in tables, and optionally ``preset``, which they change. TOML has no
-word for "not set": such a setting is left out.
+A file holds settings of :class:`~fedcover.config.Config`, those of ``gen``, ``neighgen`` and
+``personal`` in tables, and optionally the ``preset`` that they change. What is not set is left out.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from fedcover.config.schema import Settings, declared, flattened
 from fedcover.config.settings import Config, changes_of
 from fedcover.errors import DataError, UsageError
 
-EITHER = {"epsilon": "noise", "noise": "epsilon"}
-"""Settings of which at most one is set, so that an option takes the place of the file's."""
+EITHER = {"epsilon", "noise"}  # at most one is set: an option takes the place of the file's
 
 
 def configured(file: str | Path | None = None, preset: str | None = None, **options: Any) -> Config:
@@ -25,18 +23,17 @@ def configured(file: str | Path | None = None, preset: str | None = None, **opti
     ``None`` among the options means: as the file or the preset has it. Settings in tables have the
     names that :meth:`Config.preset` gives them.
     """
-    held = read_settings(file) if file is not None else {}
-    name = preset or held.get("preset", "default")
-    held.pop("preset", None)
+    held = {} if file is None else read_settings(file)
+    in_file = held.pop("preset", "default")
+    name = preset or in_file
     changes_of(name)
     try:
         Config.preset(name, **held)  # so that a sentence about the file can say so
     except UsageError as error:
         raise DataError(f"{file}: {error}") from error
     given = {key: value for key, value in options.items() if value is not None}
-    for one, other in EITHER.items():
-        if one in given and other not in given:
-            held.pop(other, None)
+    if EITHER & given.keys():
+        held = {key: value for key, value in held.items() if key not in EITHER}
     return Config.preset(name, **(held | given))
 
 
@@ -78,9 +75,7 @@ def _lines(settings: Settings, place: str) -> list[str]:
 
 def literal(value: Any) -> str:
     """One value in TOML; a float keeps every digit."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
+    if isinstance(value, bool | str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple):
         return f"[{', '.join(map(literal, value))}]"

@@ -4,12 +4,8 @@ MODELS = ("gcn", "sage")
 PARTITIONS = ("metis", "louvain", "random", "given")
 SCORES = ("lac", "aps", "aps-det", "raps", "daps", "dlac", "snaps", "slac")
 QUANTILES = ("exact", "mixture", "pooled", "average", "tdigest")
-GROUP_QUANTILES = ("exact", "pooled")
-"""Those that also find a threshold for each client, class or group: order statistics."""
-
-CALIBRATIONS = ("pooled", "client", "class", "group")
-"""What has a threshold of its own: nothing, or every client, class or group of nodes."""
-
+GROUP_QUANTILES = ("exact", "pooled")  # order statistics: a threshold for each group, too
+CALIBRATIONS = ("pooled", "client", "class", "group")  # what has a threshold of its own
 TEMPERATURES = ("pooled", "averaged", "none")
 LINKINGS = ("node", "global")
 DP_PROTOTYPES = ("prior", "reconstructions")

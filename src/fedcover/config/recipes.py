@@ -10,8 +10,7 @@ from fedcover.errors import UsageError
 Personal = Literal["", "tuned", "mix"]
 PARTS = ("prox", "prior", "tuned", "mix")
 BEST = "fed+prox+prior+mix"
-"""The default: one recipe for all graphs, chosen by benchmarks/choose_default.py on training and
-validation nodes."""
+"""For all graphs: chosen by benchmarks/choose_default.py on training and validation nodes."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,8 @@ METHODS: dict[str, Method] = {
 }
 """``loc``: every party alone; ``fed``: FedAvg; ``gen``: FedAvg on graphs with generated neighbours;
 ``fedsage``: FedAvg with GraphSAGE, ``fedsage+`` on graphs mended by NeighGen; ``restored``: FedAvg
-on graphs that have their true neighbours back, a simulation that shows what a perfect generator
-would reach; ``central``: one owner of all edges, the bound."""
+with the true neighbours, what a perfect generator would reach; ``central``: one owner, the bound.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,7 @@ class Recipe:
 
     ``prox`` holds the parties' steps near the shared model (FedProx). ``prior`` adds each party's
     label mix to the logits, in training and after it. ``tuned`` trains the shared model on at every
-    party alone. ``mix`` combines the shared, the tuned and a local model; its weights are chosen on
-    validation nodes.
+    party alone. ``mix`` weighs the shared, the tuned and a local model, on validation nodes.
     """
 
     base: str
@@ -87,33 +85,26 @@ class Recipe:
 
 def recipe_of(name: str) -> Recipe:
     """Read ``base+part+…``; what cannot be read or makes no sense is said in a sentence."""
-    base, parts = _split(name)
-    unknown = [part for part in parts if part not in PARTS]
-    if unknown or len(set(parts)) < len(parts):
+    bases = [base for base in METHODS if f"{name}+".startswith(f"{base}+")]
+    if not bases:
+        raise UsageError(
+            f"methods has {name!r}; it must be one of {', '.join(METHODS)}, or one of these with "
+            "+prox, +prior, +tuned or +mix."
+        )
+    base = max(bases, key=len)  # fedsage+ has a plus of its own
+    parts = name.removeprefix(base).split("+")[1:]
+    if not set(parts) <= set(PARTS) or len(set(parts)) < len(parts):
         raise UsageError(
             f"methods has {name!r}; a method may be followed by +prox, +prior, +tuned or +mix, "
             "each once."
         )
     if "tuned" in parts and "mix" in parts:
         raise UsageError(f"methods has {name!r}; +mix already holds the tuned model.")
-    kinds: list[Personal] = ["mix", "tuned"]
-    personal: Personal = next((kind for kind in kinds if kind in parts), "")
-    senseless = [part for part in parts if part in ("prox", "tuned", "mix")]
+    personal: Personal = "mix" if "mix" in parts else "tuned" if "tuned" in parts else ""
+    senseless = [part for part in parts if part != "prior"]
     if senseless and not METHODS[base].shared:
         raise UsageError(
             f"methods has {name!r}; {base} has no model that several clients share, so "
             f"+{senseless[0]} means nothing there."
         )
     return Recipe(base, "prox" in parts, "prior" in parts, personal)
-
-
-def _split(name: str) -> tuple[str, list[str]]:
-    """The longest base that the name begins with: ``fedsage+`` has a plus of its own."""
-    for base in sorted(METHODS, key=len, reverse=True):
-        rest = name.removeprefix(base)
-        if name.startswith(base) and (not rest or rest.startswith("+")):
-            return base, rest.split("+")[1:]
-    raise UsageError(
-        f"methods has {name!r}; it must be one of {', '.join(METHODS)}, or one of these with "
-        "+prox, +prior, +tuned or +mix."
-    )

@@ -1,9 +1,8 @@
 """How a setting is declared, and the one check of all settings.
 
-A group of settings is a frozen dataclass below :class:`Settings`. Each field stands once: its
-annotation is the type, :func:`setting` adds the default, the help and the range. Files, options of
-the command line and Flower's ``--run-config`` are made from that declaration. Nothing heavy is
-imported here, because the command line needs it before anything else.
+A group of settings is a frozen dataclass below :class:`Settings`. A field's annotation is the type,
+:func:`setting` adds the default, the help and the range. Files, options of the command line and
+Flower's ``--run-config`` are made from that. Nothing heavy is imported: the command line waits.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from math import inf
 from numbers import Real
 from types import NoneType
 from typing import Any, ClassVar, NamedTuple, get_args, get_origin, get_type_hints
@@ -27,27 +25,13 @@ class Rule(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-def at_least(least: int) -> Rule:
-    """A range of whole numbers."""
-    return Rule(lambda n: n >= least, f"be a whole number of {least} or more")
-
-
-COUNT = at_least(1)
-POSITIVE = Rule(lambda x: 0 < x < inf, "be a positive number")
-NOT_NEGATIVE = Rule(lambda x: 0 <= x < inf, "be a number of 0 or more")
-BETWEEN = Rule(lambda x: 0 < x < 1, "lie strictly between 0 and 1")
-BELOW_ONE = Rule(lambda x: 0 <= x < 1, "be at least 0 and below 1")
-SHARE = Rule(lambda x: 0 < x <= 1, "be above 0 and at most 1")
 YES_OR_NO = Rule(lambda _: True, "be true or false")
 
 
 def setting(
     default: Any, meaning: str, rule: Rule | tuple[str, ...] = YES_OR_NO, **more: Any
 ) -> Any:
-    """Declare a field of :class:`Settings`, with a rule or the words to choose from.
-
-    ``more`` are further fields of :class:`Setting`.
-    """
+    """Declare a field of :class:`Settings`: a rule or words to choose from, and more fields."""
     if not isinstance(rule, Rule):
         rule = Rule(rule.__contains__, f"be one of {', '.join(rule)}", rule)
     return field(default=default, metadata={"meaning": meaning, "rule": rule, **more})
@@ -98,10 +82,7 @@ class Setting:
         return issubclass(self.kind, Settings)
 
     def read(self, text: Any) -> Any:
-        """The value that a text spells; what it cannot spell stays text, for the check to refuse.
-
-        What is no text (Flower has numbers too) is the value already.
-        """
+        """The value that a text spells; what spells none stays as it is, for the check to judge."""
         if not isinstance(text, str):
             return text
         if self.several:
@@ -236,8 +217,8 @@ def nested(kind: type[Settings], flat: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in flat.items():
         *tables, name = known[key].path
         place = tree
-        for inner in tables:
-            place = place.setdefault(inner, {})
+        for table in tables:
+            place = place.setdefault(table, {})
         place[name] = value
     return tree
 

@@ -8,33 +8,29 @@ from typing import Any
 
 from fedcover.config import names
 from fedcover.config.recipes import BEST, METHODS, recipe_of
-from fedcover.config.schema import (
-    BELOW_ONE,
-    BETWEEN,
-    COUNT,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SHARE,
-    Rule,
-    Setting,
-    Settings,
-    at_least,
-    flattened,
-    nested,
-    options,
-    setting,
-)
+from fedcover.config.schema import Rule, Setting, Settings, flattened, nested, options, setting
 from fedcover.errors import UsageError
 
-CLIENTS = 10
-"""How many clients the graph is divided among, unless it brings its own."""
+CLIENTS = 10  # unless the graph brings its own
 
-IMPOSSIBLE = "or a label that a client never trained on would be impossible there"
-EPSILON = Rule(  # where the accountant is quick and exact
-    lambda x: 0.1 <= x <= 100 or x == inf,
-    "lie between 0.1 and 100, or be inf for no differential privacy",
-)
+
+def at_least(least: int) -> Rule:
+    """A range of whole numbers."""
+    return Rule(lambda n: n >= least, f"be a whole number of {least} or more")
+
+
+COUNT = at_least(1)
+POSITIVE = Rule(lambda x: 0 < x < inf, "be a positive number")
+NOT_NEGATIVE = Rule(lambda x: 0 <= x < inf, "be a number of 0 or more")
+BETWEEN = Rule(lambda x: 0 < x < 1, "lie strictly between 0 and 1")
+BELOW_ONE = Rule(lambda x: 0 <= x < 1, "be at least 0 and below 1")
+SHARE = Rule(lambda x: 0 < x <= 1, "be above 0 and at most 1")
+_LIMITS = "lie between 0.1 and 100, or be inf for no differential privacy"
+EPSILON = Rule(lambda x: 0.1 <= x <= 100 or x == inf, _LIMITS)  # the accountant is exact there
 NOISE = Rule(lambda x: 0.3 <= x <= 1000, "lie between 0.3 and 1000")
+_WHY = "or a label that a client never trained on would be impossible there"
+SMOOTHING = Rule(POSITIVE.holds, f"{POSITIVE.words}, {_WHY}")
+STRENGTH = Rule(lambda x: 0 <= x <= 10, f"lie in 0 … 10, {_WHY}")  # at 10 about e^-50 is left
 FROM_ZERO = Rule(lambda x: x >= 0, "be 0 or more")
 RECIPES = Rule(lambda _: True, "be a word", tuple(METHODS))
 
@@ -43,11 +39,10 @@ RECIPES = Rule(lambda _: True, "be a word", tuple(METHODS))
 class VaeSettings(Settings):
     """Sizes, weights of the loss, and training of a client's VAE.
 
-    Training is short on purpose: a client has a hundred nodes and 10⁵ weights. Cross-entropies of
-    one fifth of the training nodes, held out, 3 clients: on Cora 123 after 100 epochs at lr 0.01
-    with λ_kl 1 (those trained on: 6; marginal frequencies: 95), and k-means then finds single
-    nodes, which merging melts from 20 to one or two prototypes. The defaults give 98 (51) and 8 to
-    11 prototypes; on Computers 344 (332; marginal 461) and all 20. β and ρ hardly matter there.
+    Training is short on purpose: a client has a hundred nodes and 10⁵ weights. After 100 epochs at
+    lr 0.01 with λ_kl 1, the cross-entropy of held-out nodes on Cora is 123 (trained on: 6; marginal
+    frequencies: 95), and k-means finds single nodes: 20 prototypes merge into one or two. The
+    defaults give 98 (51) and 8 to 11 prototypes; on Computers 344 (332; marginal 461) and all 20.
     """
 
     panel, prefix, rare = "Gen", "vae_", True
@@ -78,7 +73,7 @@ class GenSettings(Settings):
         (2, 5, 10, 20), "Numbers M of prototypes to choose from.", COUNT, each="number"
     )
     shares: tuple[float, ...] = setting(
-        (0.01, 0.02, 0.04, 0.08, 0.10),
+        (0.01, 0.02, 0.04, 0.08, 0.1),
         "Shares p of linked pairs to choose from.",
         SHARE,
         each="share",
@@ -98,9 +93,8 @@ class GenSettings(Settings):
 class NeighGenSettings(Settings):
     """NeighGen of FedSage+: sizes, weights of the losses, rhythm of training and exchange.
 
-    Clients train alone for ``warm_up`` epochs, then ``rounds`` times exchange and train
-    ``local_epochs``. ``targets="nodes"`` answers with single nodes, as the original does, and lets
-    them leak (docs/fedsage.md).
+    ``targets="nodes"`` answers with single nodes, as the original does, and lets them leak
+    (docs/fedsage.md).
     """
 
     panel, prefix, rare = "FedSage+", "neighgen_", True
@@ -128,52 +122,36 @@ class NeighGenSettings(Settings):
 class PersonalSettings(Settings):
     """How a client makes the shared model its own: a recipe's parts, +prox to +mix.
 
-    ``shrinkage`` is worth so many validation nodes of the whole federation beside a client's own
-    when it chooses its weights of the mixture; infinite: all clients take the same weights.
+    When a client chooses its weights of the mixture, the federation's validation nodes count as
+    ``shrinkage`` beside its own; infinite: all clients take the same weights.
     """
 
     panel = "Personal parts"
 
     prox: float = setting(0.1, "+prox: μ, the pull towards the shared model.", POSITIVE)
-    prior_smoothing: float = setting(
-        5.0,
-        "+prior: nodes, spread evenly over the labels, added to a client's own.",
-        Rule(POSITIVE.holds, f"{POSITIVE.words}, {IMPOSSIBLE}"),
-    )
-    prior_strength: float = setting(
-        0.5,
-        "+prior: weight of the logarithm of a client's label mix in its logits.",
-        # A label that 100 nodes lack gets about e^-50 at 10, still a number.
-        Rule(lambda x: 0 <= x <= 10, f"lie in 0 … 10, {IMPOSSIBLE}"),
-    )
-    tune_rounds: int = setting(
-        30, "+tuned, +mix: rounds at each client alone, from the shared model.", COUNT
-    )
+    prior_smoothing: float = setting(5.0, "+prior: nodes added, evenly over the labels.", SMOOTHING)
+    prior_strength: float = setting(0.5, "+prior: weight of log label mix in the logits.", STRENGTH)
+    tune_rounds: int = setting(30, "+tuned, +mix: rounds that a client goes on alone.", COUNT)
     tune_epochs: int = setting(1, "+tuned, +mix: epochs in each of these rounds.", COUNT)
     local_rounds: int = setting(40, "+mix: rounds of the model that saw no other client.", COUNT)
-    shrinkage: float = setting(
-        100.0, "+mix: validation nodes that the whole federation is worth to a client.", FROM_ZERO
-    )
+    shrinkage: float = setting(100.0, "+mix: validation nodes the federation counts as.", FROM_ZERO)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy(Settings):
-    r"""How private the prototypes of each client are to be.
+    """How private the prototypes of each client are to be.
 
-    ``prototypes="prior"``: centres of decoded samples of the prior, a function of the private
-    weights alone, so that ε covers all prototypes, for all M together. ``"reconstructions"``, the
-    paper's: centres of reconstructed training nodes, which touch the data again: *not* covered.
-    ``epsilon=inf`` trains without differential privacy. In place of ``epsilon`` the ``noise``
-    multiplier can be given; ε is then what it costs.
+    ``prototypes="prior"`` clusters decoded samples of the prior, a function of the private weights
+    alone: ε covers all prototypes, for all M together. ``"reconstructions"``, the paper's, clusters
+    reconstructed training nodes and so touches the data again: *not* covered. ``epsilon=inf``
+    turns privacy off. ``noise``, the multiplier, may stand for ``epsilon``; ε is what it costs.
 
-    ``density`` is the share of ones among binary features as far as it is public: training starts
-    there, since on a small client little more than noise is added to it. With Adam at ``lr``, noise
-    alone moves each weight by about lr·√steps in all, 0.07: enough to learn from a strong gradient,
-    too little to drown the start. More steps or another rate change hardly anything at equal ε.
+    ``density`` is the public share of ones among binary features. Training starts there, since a
+    small client adds little but noise: with Adam at ``lr``, noise alone moves each weight by about
+    lr·√steps = 0.07, enough to learn from a strong gradient, too little to drown the start.
 
-    Sampling and noise come from generators seeded by (seed, client), so that results repeat: this
-    is a simulation. Who knows or guesses the seed can remove the noise; a deployment needs a
-    cryptographic generator, which torch does not have.
+    Sampling and noise are seeded by (seed, client), so that results repeat: who guesses the seed
+    can remove the noise. A deployment needs a cryptographic generator, which torch does not have.
     """
 
     epsilon: float | None = setting(None, "ε of each client.", EPSILON)
@@ -213,27 +191,20 @@ class Config(Settings):
     """A run's settings; the defaults are the preset ``default`` (the guarantee holds).
 
     Every seed is a whole repetition: it draws the partition, the split, the initial weights, the
-    dropout masks and APS's u anew, and all methods share it, so that they can be compared in
-    pairs.
+    dropout masks and APS's u anew. All methods share it, so that they can be compared in pairs.
 
-    ``clients`` is 10 if not set, but stays None for the partition ``given``, whose column knows
-    the number. ``mixture`` is for the quantile rule of that name: a test node is client k's with
-    that share, whatever its scale. Settings with several values take any sequence, or one value
-    alone.
+    ``clients`` is 10 unless set, but None for the partition ``given``, whose column has the number.
+    ``mixture`` is for the quantile rule of that name: a test node is client k's with that share,
+    whatever its scale. Settings with several values take any sequence, or one value alone.
     """
 
+    panel = "Federation"
+
     clients: int | None = setting(
-        None,
-        f"Number of clients (default: {CLIENTS}, or what the client column has).",
-        COUNT,
-        panel="Federation",
-        simulated=True,
+        None, f"Clients (default: {CLIENTS}, or those of the client column).", COUNT, simulated=True
     )
     partition: str = setting(
-        "metis",
-        "How the graph is divided (given: by the client column).",
-        names.PARTITIONS,
-        simulated=True,
+        "metis", "How to cut the graph (given: by client column).", names.PARTITIONS, simulated=True
     )
     methods: tuple[str, ...] = setting(
         ("loc", "fed", BEST, "central"),
@@ -260,17 +231,11 @@ class Config(Settings):
         distinct=False,
     )
     calibrate: str = setting(
-        "pooled",
-        "What has a threshold of its own, and a promise if it has enough calibration nodes.",
-        names.CALIBRATIONS,
+        "pooled", "What has its own threshold and, given enough nodes, promise.", names.CALIBRATIONS
     )
     alphas: tuple[float, ...] = setting((0.05, 0.1, 0.2), "Levels of error.", BETWEEN, each="alpha")
-    temperature: str = setting(
-        "pooled", "The logits' temperature; averaged: the mean of the clients'.", names.TEMPERATURES
-    )
-    resplits: int = setting(
-        100, "Calibration/test re-splits that coverage is judged on.", COUNT, simulated=True
-    )
+    temperature: str = setting("pooled", "How the temperature is found.", names.TEMPERATURES)
+    resplits: int = setting(100, "Re-splits that coverage is averaged over.", COUNT, simulated=True)
     empty_sets: bool = setting(True, "Leave sets empty (the default), or add the top label.")
     model: str = setting("gcn", "The network.", names.MODELS, panel="Training")
     rounds: int = setting(100, "Rounds of averaging.", COUNT)
@@ -283,14 +248,10 @@ class Config(Settings):
     dropout: float = setting(0.5, "Share of units that are dropped in training.", BELOW_ONE)
     lr: float = setting(0.03, "Learning rate.", POSITIVE)
     unit_features: bool | None = setting(
-        None,
-        "Scale each node's features to length 1 (default: if they look like words).",
-        off="raw-features",
+        None, "Scale features to length 1 (default: if they look like words).", off="raw-features"
     )
     standardise: bool | None = setting(
-        None,
-        "Bring numbers to mean 0 and deviation 1, by training nodes (default: for own tables, "
-        "unless they look like words).",
+        None, "Standardise features (default: those of own tables, unless they look like words)."
     )
     train: float = setting(0.2, "Share of a client's nodes to train with.", BETWEEN)
     valid: float = setting(0.2, "Share of a client's nodes to validate with.", BELOW_ONE)
@@ -299,9 +260,7 @@ class Config(Settings):
     )
     noise: float | None = setting(None, "Noise multiplier, in place of epsilon.", NOISE)
     dp_prototypes: str = setting(
-        "prior",
-        "What is clustered; epsilon does not cover reconstructions, the paper's.",
-        names.DP_PROTOTYPES,
+        "prior", "What is clustered; ε does not cover reconstructions.", names.DP_PROTOTYPES
     )
     gen: GenSettings = field(default_factory=GenSettings)
     neighgen: NeighGenSettings = field(default_factory=NeighGenSettings)
@@ -373,9 +332,8 @@ class Config(Settings):
 class NetworkSettings(Settings):
     """A federation whose sites may fail.
 
-    A round waits ``timeout`` seconds for the sites, and goes on with those that answered if they
-    are ``least`` or more. A job begins when ``sites`` sites are there, and gives up after ``join``
-    seconds without them.
+    A round goes on with the sites that answer in ``timeout`` seconds, if they are ``least`` or
+    more. A job begins with ``sites`` sites, and gives up after ``join`` seconds without them.
     """
 
     panel = "Network"
@@ -385,12 +343,8 @@ class NetworkSettings(Settings):
     timeout: float = setting(120.0, "Seconds that a round waits.", POSITIVE)
     join: float = setting(300.0, "Seconds that the job waits for its sites.", POSITIVE)
     stride: int = setting(10, "Rounds of a site's own training that one message asks for.", COUNT)
-    missing: str = setting(
-        "refuse", "Empty values: refuse, or impute the mean of all training nodes.", names.MISSING
-    )
-    group: str | None = setting(
-        None, "The column that says which group a node is of, for calibrate group."
-    )
+    missing: str = setting("refuse", "Empty values; impute: training nodes' mean.", names.MISSING)
+    group: str | None = setting(None, "The column of nodes' groups, for calibrate group.")
     average: str = setting("mean", "How the sites' weights become one's.", names.AVERAGES)
 
     def __post_init__(self) -> None:
@@ -406,11 +360,7 @@ _PLAIN: dict[str, Any] = {"lr": 0.01, "unit_features": False}
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     # FedAvg without any of the parts that make sets sharper, and the usual scores.
-    "plain": {
-        **_PLAIN,
-        "methods": ("loc", "fed", "central"),
-        "scores": ("aps", "raps", "lac"),
-    },
+    "plain": _PLAIN | {"methods": ("loc", "fed", "central"), "scores": ("aps", "raps", "lac")},
     # The paper's section 5.1: deterministic APS, quantile averaging, averaged temperatures,
     # batches of 32. It does not state the rounds; patience ends what batches of 32 finish early.
     "paper": {
@@ -438,5 +388,5 @@ def changes_of(preset: Any) -> dict[str, Any]:
 
 def network_settings() -> dict[str, Setting]:
     """What a job over a network can be told, by the names of options."""
-    both = {name: one for name, one in options(Config).items() if not one.simulated}
-    return {**options(NetworkSettings), **both}
+    shared = {name: one for name, one in options(Config).items() if not one.simulated}
+    return options(NetworkSettings) | shared

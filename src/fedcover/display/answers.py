@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from fedcover.conformal import Threshold
-from fedcover.display.terminal import UNBOUNDED, full_width, table
+from fedcover.display.terminal import UNBOUNDED, full_width, table, with_spread
 from fedcover.paper.tables import Table as PaperTable
 from fedcover.predictor import Predictor
 from fedcover.predictor.calibration import POOLED, PROMISES
@@ -35,31 +34,29 @@ def predicted(
     console: Console,
     predictor: Predictor,
     alpha: float,
-    asked: tuple[str, str],
-    thresholds: Sequence[Threshold],
+    score: str | None,
+    quantile: str | None,
     sets: pl.DataFrame,
 ) -> None:
-    """How many nodes of each kind there are, their sets, and whether the level is promised;
-    ``asked`` are the score and the quantile rule."""
-    q_hats = [threshold.q_hat for threshold in thresholds]
-    kind = predictor.calibrations[asked[0]].kind
-    many = f" by {kind}, from {min(q_hats):.6g} to {max(q_hats):.6g}"
-    console.print(
-        f"{predictor.method}, {asked[0]}, {asked[1]}, level {1 - alpha:g}: q_hat"
-        f"{f' {q_hats[0]:.6g}' if kind == POOLED else many}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    """How many nodes of each kind there are, their sets, and whether the level is promised."""
+    score, quantile = predictor.chosen("score", score), predictor.chosen("quantile", quantile)
+    q_hats = [threshold.q_hat for threshold in predictor.thresholds(alpha, score, quantile)]
+    kind = predictor.calibrations[score].kind
+    several = f"by {kind}, from {min(q_hats):.6g} to {max(q_hats):.6g}"
+    shown = f"{q_hats[0]:.6g}" if kind == POOLED else several
+    head = f"{predictor.method}, {score}, {quantile}, level {1 - alpha:g}: q_hat {shown}"
+    console.print(head, highlight=False, soft_wrap=True)
     if sets.is_empty():
         console.print("The graph has no node of this kind.")
         return
-    order = list(PROMISES)
-    found = sets.group_by("kind", "promise", maintain_order=True)
-    lines = []
-    for (kind, promise), rows in sorted(found, key=lambda one: order.index(str(one[0][0]))):
-        covered, size = rows["covered"].mean(), cast(float, rows["size"].mean())
-        known = "" if covered is None else f"{cast(float, covered):.3f}"
-        lines.append([f"{len(rows):,}", kind, f"{size:.2f}", known, promise])
+    found = sets.group_by("kind", "promise", maintain_order=True).agg(
+        pl.len(), pl.col("size", "covered").mean()
+    )
+    lines = [
+        [count, kind, f"{size:.2f}", "" if covered is None else f"{covered:.3f}", promise]
+        for kind, promise, count, size, covered in found.iter_rows()
+    ]
+    lines.sort(key=lambda line: list(PROMISES).index(line[1]))
     headings = ("nodes", "kind", "labels in a set", "covered", "level promised")
     console.print(table(headings, lines, words=range(1, 5)))
 
@@ -68,49 +65,33 @@ def tuning(console: Console, tuned: Tuning) -> None:
     """What ``fedcover tune`` tried, the chosen one first, and how it chose the score."""
     settings = tuned.tried.columns[1 : tuned.tried.columns.index("rungs")]
     told = [key for key in settings if key != "method" or tuned.tried[key].n_unique() > 1]
-    headings = ["candidate", *told, "rungs", "rounds", "valid loss", "seconds"]
-    tried = table(
-        [heading.replace("_", " ") for heading in headings],
-        [
-            [
-                row["candidate"],
-                *("–" if row[key] is None else row[key] for key in told),
-                row["rungs"],
-                row["rounds"],
-                _with_spread(row["valid_loss"], row["valid_loss_sd"], 4),
-                f"{row['seconds']:.1f}",
-            ]
-            for row in tuned.tried.filter(pl.col("rungs") > 0).iter_rows(named=True)
-        ],
-        title="validation loss: mean ± sd over seeds; the first is chosen, 0 is as given",
-        words=[i for i, heading in enumerate(headings) if heading in ("method", "model")],
-        no_wrap=True,
-    )
+    plain = ["candidate", *told, "rungs", "rounds"]
+    lines = []
+    for row in tuned.tried.filter(pl.col("rungs") > 0).iter_rows(named=True):
+        cells = ["–" if row[key] is None else str(row[key]) for key in plain]
+        loss = with_spread(row["valid_loss"], row["valid_loss_sd"], 4)
+        lines.append([*cells, loss, f"{row['seconds']:.1f}"])
+    headings = [heading.replace("_", " ") for heading in (*plain, "valid_loss", "seconds")]
+    title = "validation loss: mean ± sd over seeds; the first is chosen, 0 is as given"
+    words = [i for i, heading in enumerate(headings) if heading in ("method", "model")]
+    tried = table(headings, lines, title=title, words=words, no_wrap=True)
     tried.width = full_width(console, tried)  # Gen has two settings more; no digit is left out
     console.print(tried, soft_wrap=True)
     if tuned.gain is not None:
-        difference, error = tuned.gain
-        console.print(
-            f"The best against the settings as given: {difference:+.4f} ± {error:.4f} (paired, "
-            "standard error).",
-            highlight=False,
-        )
+        gain = "{:+.4f} ± {:.4f} (paired, standard error)".format(*tuned.gain)
+        console.print(f"The best against the settings as given: {gain}.", highlight=False)
     if tuned.scores:
-        sizes = [
-            [one.score, _with_spread(one.size, one.size_sd), f"{one.coverage:.3f}"]
+        lines = [
+            [one.score, with_spread(one.size, one.size_sd), f"{one.coverage:.3f}"]
             for one in tuned.scores
         ]
         title = "labels in a set of a validation node, and their coverage"
         console.print()
-        console.print(table(("score", "size", "covers"), sizes, title=title), soft_wrap=True)
+        console.print(table(("score", "size", "covers"), lines, title=title), soft_wrap=True)
     best = tuned.tried.row(0, named=True)
-    words = [f"{key.replace('_', ' ')} {best[key]}" for key in settings if best[key] is not None]
-    words += [f"rounds {tuned.config.rounds}", f"score {tuned.config.scores[0]}"]
-    console.print(f"Chosen: {', '.join(words)}.", highlight=False, soft_wrap=True)
-
-
-def _with_spread(mean: float, sd: float | None, digits: int = 2) -> str:
-    return f"{mean:.{digits}f}" + ("" if sd is None else f" ± {sd:.{digits}f}")
+    chosen = [f"{key.replace('_', ' ')} {best[key]}" for key in settings if best[key] is not None]
+    chosen += [f"rounds {tuned.config.rounds}", f"score {tuned.config.scores[0]}"]
+    console.print(f"Chosen: {', '.join(chosen)}.", highlight=False, soft_wrap=True)
 
 
 def federation(console: Console, folder: Path) -> None:
@@ -130,15 +111,10 @@ def federation(console: Console, folder: Path) -> None:
 def ledger(console: Console, totals: Sequence[Mapping[str, Any]]) -> None:
     """What travelled, by job, site, part and array."""
     words = ("job", "site", "part", "direction", "array", "type")
-    lines = [
-        [
-            *(row[column] for column in words),
-            "×".join(map(str, row["shape"])) or "1",
-            f"{row['messages']:,}",
-            f"{row['bytes']:,}",
-        ]
-        for row in totals
-    ]
+    lines = []
+    for row in totals:
+        shape = "×".join(map(str, row["shape"])) or "1"
+        lines.append([*(row[name] for name in words), shape, row["messages"], row["bytes"]])
     console.print(table((*words, "shape", "messages", "bytes"), lines, words=range(7)))
     for direction, meaning in (("up", "left"), ("down", "reached")):
         total = sum(row["bytes"] for row in totals if row["direction"] == direction)

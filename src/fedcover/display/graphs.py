@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from fedcover.display.terminal import table
@@ -22,37 +21,30 @@ MOST_LABELS = 10  # in a table of their own; likewise
 
 def datasets(console: Console, rows: Sequence[DatasetRow]) -> None:
     """The named graphs, ours beside the published statistics."""
-    lines = [
-        [row.name, row.place, *map(" | ".join, zip(*map(_numbers, both), strict=True))]
-        for row in rows
-        for both in [(row.ours, row.published)]
-    ]
+    lines = []
+    for row in rows:
+        counts = [f"{_count(row.ours, name)} | {_count(row.published, name)}" for name in COUNTS]
+        lines.append([row.name, row.place, *counts])
     title, headings = "largest connected component | as published", ("name", "where", *COUNTS)
     console.print(table(headings, lines, title=title, words=(0, 1), box=box.HEAVY_HEAD))
-    _notes(console, [(row.name, row.note) for row in rows])
+    _notes(console, {row.name: row.note for row in rows})
 
 
 def graph(console: Console, rows: Sequence[GraphRow]) -> None:
     """One graph: whole, largest component, as published."""
-    lines = [[row.what, *_numbers(row.stats)] for row in rows]
+    lines = [[row.what, *(_count(row.stats, name) for name in COUNTS)] for row in rows]
     console.print(table(("", *COUNTS), lines, box=box.HEAVY_HEAD))
-    _notes(console, [(row.what, row.note) for row in rows])
+    _notes(console, {row.what: row.note for row in rows})
 
 
 def cuts(console: Console, rows: Sequence[MissingEdgesRow]) -> None:
     """The paper's table of missing edges beside ours."""
-    lines = [
-        [
-            row.name,
-            f"{row.ours.edges:,}",
-            row.clients,
-            f"{row.ours.missing:,.0f} ({row.lowest:,}-{row.highest:,})",
-            f"{row.ours.percent:.2f}",
-            f"{row.published.missing:,.0f}",
-            f"{row.published.percent:.2f}",
-        ]
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        ours, paper = row.ours, row.published
+        missing = f"{ours.missing:,.0f} ({row.lowest:,}-{row.highest:,})"
+        shares = (f"{ours.percent:.2f}", f"{paper.missing:,.0f}", f"{paper.percent:.2f}")
+        lines.append([row.name, ours.edges, row.clients, missing, *shares])
     title = "missing edges: mean (lowest-highest) over seeds"
     headings = ("graph", "edges", "K", "missing", "%", "paper", "paper %")
     console.print(table(headings, lines, title=title, box=box.HEAVY_HEAD))
@@ -61,31 +53,23 @@ def cuts(console: Console, rows: Sequence[MissingEdgesRow]) -> None:
 def inspection(console: Console, found: Inspection) -> None:
     """Three parts: the graph, its clients, what it means."""
     _whole(console, found)
-    few, of = found.clients, f"{len(found.clients):,} client"
-    of += f"{'s' * (len(few) != 1)}, partition {found.partition}"
-    if len(few) > MOST_ROWS:
+    few, count = found.clients, len(found.clients)
+    title = f"{count:,} client{'' if count == 1 else 's'}, partition {found.partition}"
+    if count > MOST_ROWS:
         few = tuple(sorted(few, key=lambda client: client.nodes)[:MOST_ROWS])
-        of += f"; the {MOST_ROWS} smallest"
+        title += f"; the {MOST_ROWS} smallest"
     headings = ("client", "nodes", "labelled", "calibration", "edges", "cut", "cut share")
-    lines = [
-        [
-            client.name,
-            f"{client.nodes:,}",
-            f"{client.labelled:,}",
-            "–" if client.calibration is None else f"{client.calibration:,}",
-            f"{client.edges:,}",
-            f"{client.cut_edges:,}",
-            f"{client.cut_share:.1%}",
-            _decimal(client.label_distance),
-            _decimal(client.homophily),
-        ]
-        for client in few
-    ]
-    console.print(table((*headings, "label distance", "homophily"), lines, title=of))
+    lines = []
+    for one in few:
+        calibration = "–" if one.calibration is None else one.calibration
+        counts = (one.nodes, one.labelled, calibration, one.edges, one.cut_edges)
+        decimals = (_decimal(one.label_distance), _decimal(one.homophily))
+        lines.append([one.name, *counts, f"{one.cut_share:.1%}", *decimals])
+    console.print(table((*headings, "label distance", "homophily"), lines, title=title))
     labels = list(found.graph.labels)
     if len(labels) <= MOST_LABELS:
-        lines = [[c.name, *(f"{c.labels[label]:,}" for label in labels)] for c in few]
-        console.print(table(("client", *labels), lines, title="nodes by label"))
+        by_label = [[one.name, *(one.labels[label] for label in labels)] for one in few]
+        console.print(table(("client", *labels), by_label, title="nodes by label"))
     for sentence in found.sentences():
         console.print(Text(sentence), soft_wrap=True)
 
@@ -105,21 +89,18 @@ def _whole(console: Console, found: Inspection) -> None:
         "unlabelled": f"{graph.unlabelled:,} nodes",
         "homophily": f"{_decimal(graph.homophily)}{alike}",
     }
-    whole = Table(box=box.SIMPLE_HEAD, show_header=False, title=Text(graph.name))
-    whole.title_justify = "left"
-    whole.add_column(style="bold", no_wrap=True)
-    whole.add_column(overflow="fold")
-    for name, value in facts.items():
-        whole.add_row(name, Text(value))
+    whole = table(("", ""), facts.items(), title=graph.name, words=(0, 1), show_header=False)
+    whole.columns[0].style, whole.columns[0].no_wrap = "bold", True
+    whole.columns[1].overflow = "fold"
     console.print(whole)
 
 
-def _numbers(stats: GraphStats | None) -> list[str]:
-    return ["-" if stats is None else f"{getattr(stats, name):,}" for name in COUNTS]
+def _count(stats: GraphStats | None, name: str) -> str:
+    return "-" if stats is None else f"{getattr(stats, name):,}"
 
 
-def _notes(console: Console, notes: Sequence[tuple[str, str]]) -> None:
-    for name, note in notes:
+def _notes(console: Console, notes: Mapping[str, str]) -> None:
+    for name, note in notes.items():
         if note:
             console.print(Text(f"{name}: {note}"))
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedcover.config import METHODS, Config, recipe_of
 from fedcover.conformal import RULES
-from fedcover.display.terminal import full_width, table
+from fedcover.display.terminal import full_width, table, with_spread
 from fedcover.report.summary import STANDARD_ERRORS, closed_share, summarise
 from fedcover.simulation.run import Run
 
@@ -40,12 +40,11 @@ def summary(console: Console, finished: Run) -> None:
     spread = "mean ± sd" if config.seeds > 1 else "mean"
     lines = [
         f"Size: {spread} over {_count(config.seeds, 'seed')}. Coverage: mean over seeds and "
-        f"{_count(config.resplits, 'calibration/test re-split')}.",
+        f"{_count(config.resplits, 'calibration/test re-split')}."
     ]
     if rows["below"].any():
-        lines.append(
-            f"▼ covers less than its level, by more than {STANDARD_ERRORS} standard errors."
-        )
+        errors = f"{STANDARD_ERRORS} standard errors"
+        lines.append(f"▼ covers less than its level, by more than {errors}.")
     if not all(RULES[rule].guarantee for rule in config.quantiles):
         lines.append("Only the quantiles 'exact' and 'mixture' have a guarantee.")
     if config.calibrate != "pooled":
@@ -73,16 +72,17 @@ def _grid(name: str, grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
         [cell | {"seed": seed} for seed, grid in enumerate(grids) for cell in grid]
     ).with_columns(pl.col("valid_loss").cast(pl.Float64))
     best = cells.group_by("seed", maintain_order=True).agg(pl.all().sort_by("valid_loss").first())
-    cells, shares = cells.sort("prototypes", "share"), cells["share"].unique().sort()
+    shares = cells["share"].unique().sort()
     lines = []
-    for (m,), row in cells.group_by(["prototypes"], maintain_order=True):
+    for m in cells["prototypes"].unique().sort():
         texts = []
         for share in shares:
-            losses = row.filter(share=share)["valid_loss"].drop_nulls().to_list()
+            cell = cells.filter(prototypes=m, share=share)
+            loss = cell.select(pl.col("valid_loss").mean()).item()
             chosen = len(best.filter(prototypes=m, share=share))
-            shown = f"{sum(losses) / len(losses):.3f}" if losses else "–"
+            shown = "–" if loss is None else f"{loss:.3f}"
             texts.append(f"{shown} ({chosen})" if chosen else f"{shown}    ")
-        lines.append([m, *texts])
+        lines.append([str(m), *texts])
     title = f"{name}: validation loss by M and p, and in brackets the seeds that chose the cell"
     headings = ["M", *(f"p = {share:g}" for share in shares)]
     return table(headings, lines, title=title, words=(), no_wrap=True)
@@ -100,14 +100,11 @@ def _closed(shares: pl.DataFrame, config: Config) -> Table:
 
 
 def _privacy_sentence(spent: dict[str, Any]) -> str:
-    cover = (
-        "the prototypes are covered by it"
-        if spent["covered"]
-        else "the prototypes, made from real nodes, are NOT covered by it"
-    )
+    are = " are" if spent["covered"] else ", made from real nodes, are NOT"
     return (
         f"Differential privacy: epsilon = {spent['epsilon']:.3g} at delta = {spent['delta']:g} for "
-        f"each client's VAE; {cover}. Weights of the GNN and the VGAE are not."
+        f"each client's VAE; the prototypes{are} covered by it. Weights of the GNN and "
+        "the VGAE are not."
     )
 
 
@@ -142,20 +139,15 @@ def _levels(
     for (score, rule), block in rows.group_by("score", "quantile", maintain_order=True):
         for method in methods:
             own = block.filter(pl.col("method") == method)
-            cells = [
-                text
-                for alpha in alphas
-                for text in _cells(own.row(by_predicate=pl.col("alpha") == alpha, named=True))
-            ]
+            cells = []
+            for alpha in alphas:
+                row = own.row(by_predicate=pl.col("alpha") == alpha, named=True)
+                covers = f"{row['coverage']:.3f}{'▼' if row['below'] else ''}"
+                cells += [with_spread(row["set_size"], row["set_size_sd"]), covers]
             shown.add_row(str(score), str(rule), method, *cells, f"{own['accuracy'][0]:.3f}")
         shown.add_section()
     return shown
 
 
 def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def _cells(row: dict[str, float]) -> tuple[str, str]:
-    spread = "" if row["set_size_sd"] is None else f" ± {row['set_size_sd']:.2f}"
-    return f"{row['set_size']:.2f}{spread}", f"{row['coverage']:.3f}{'▼' if row['below'] else ''}"
+    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -33,21 +34,23 @@ def table(
     no_wrap: bool = False,
     **looks: Any,
 ) -> Table:
-    """Numbers to the right, the columns of ``words`` to the left.
+    """Numbers to the right, the columns of ``words`` to the left; whole numbers get commas.
 
     Texts are printed as they stand: no markup and no emoji code in a graph's name is obeyed.
     """
-    made = Table(
-        title=None if title is None else Text(title),
-        title_justify="left",
-        **{"box": box.SIMPLE_HEAD, **looks},
-    )
+    looks.setdefault("box", box.SIMPLE_HEAD)
+    made = Table(title=None if title is None else Text(title), title_justify="left", **looks)
     for number, heading in enumerate(headings):
         side = "left" if number in words else "right"
         made.add_column(Text(heading), justify=side, no_wrap=no_wrap)  # type: ignore[arg-type]
     for row in rows:
-        made.add_row(*(Text(str(cell)) for cell in row))
+        made.add_row(*(Text(f"{one:,}" if isinstance(one, int) else str(one)) for one in row))
     return made
+
+
+def with_spread(mean: float, sd: float | None, digits: int = 2) -> str:
+    """A mean ± its deviation, if that is known."""
+    return f"{mean:.{digits}f}" + ("" if sd is None else f" ± {sd:.{digits}f}")
 
 
 def full_width(console: Console, table: Table) -> int:
@@ -56,32 +59,48 @@ def full_width(console: Console, table: Table) -> int:
     return console.measure(table, options=unbounded).maximum
 
 
+def notes(sentences: Iterable[str]) -> None:
+    """A command's notes, one line each on stderr."""
+    for sentence in sentences:
+        print(f"fedcover: note: {sentence}", file=sys.stderr)
+
+
+@contextmanager
+def notes_held_back() -> Iterator[None]:
+    """While a command computes, notes are not logged, as they are in Python: it prints them."""
+    logger, handler = logging.getLogger("fedcover"), logging.NullHandler()
+    logger.addHandler(handler)  # else Python's handler of last resort prints them
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 @contextmanager
 def progress(quiet: bool) -> Iterator[ProgressCall | None]:
     """A bar on a terminal, one line a finished stage elsewhere, nothing when quiet."""
     if quiet:
         yield None
-    elif sys.stderr.isatty():
-        done_of = TextColumn("{task.completed}/{task.total}")
-        columns = (TextColumn("{task.description:<18}"), BarColumn(), done_of)
+    elif not sys.stderr.isatty():
+        yield _say_stage
+    else:
+        columns = ("{task.description:<18}", BarColumn(), "{task.completed}/{task.total}")
         times = (TimeElapsedColumn(), TimeRemainingColumn())
         with Progress(*columns, *times, console=Console(stderr=True)) as bar:
-            tasks: dict[str, int] = {}
+            tasks: dict[str, TaskID] = {}
 
             def show(stage: str, done: int, total: int) -> None:
                 if stage not in tasks:
                     tasks[stage] = bar.add_task(stage, total=total)
-                bar.update(tasks[stage], completed=done)  # type: ignore[arg-type]
+                bar.update(tasks[stage], completed=done)
 
             yield show
-    else:
 
-        def say(stage: str, done: int, total: int) -> None:
-            # Only what is finished: a graph that a later seed cannot cut is refused in one line.
-            if done == total:
-                print(f"{stage}: {done} of {total}", file=sys.stderr, flush=True)
 
-        yield say
+def _say_stage(stage: str, done: int, total: int) -> None:
+    # Only what is finished: a graph that a later seed cannot cut is refused in one line.
+    if done == total:
+        print(f"{stage}: {done} of {total}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -89,10 +108,11 @@ def grid_progress(quiet: bool) -> Iterator[OnCell | None]:
     """Cells done and the time that remains: a bar on a terminal, one line a cell elsewhere."""
     if quiet:
         yield None
-    elif sys.stderr.isatty():
-        columns = (BarColumn(), TextColumn("{task.completed}/{task.total} cells"))
-        said = TextColumn("{task.description}")
-        with Progress(*columns, TimeElapsedColumn(), said, console=Console(stderr=True)) as bar:
+    elif not sys.stderr.isatty():
+        yield _say_cell
+    else:
+        columns = (BarColumn(), "{task.completed}/{task.total} cells", TimeElapsedColumn())
+        with Progress(*columns, "{task.description}", console=Console(stderr=True)) as bar:
             task = bar.add_task("")
 
             def show(done: int, total: int, left: float | None, name: str) -> None:
@@ -100,13 +120,11 @@ def grid_progress(quiet: bool) -> Iterator[OnCell | None]:
                 bar.update(task, completed=done, total=total, description=text)
 
             yield show
-    else:
 
-        def say(done: int, total: int, left: float | None, name: str) -> None:
-            what = f"{name}; {_left(left)}" if name else "finished before"
-            print(f"{done} of {total} cells: {what}", file=sys.stderr, flush=True)
 
-        yield say
+def _say_cell(done: int, total: int, left: float | None, name: str) -> None:
+    what = f"{name}; {_left(left)}" if name else "finished before"
+    print(f"{done} of {total} cells: {what}", file=sys.stderr, flush=True)
 
 
 def _left(seconds: float | None) -> str:
