@@ -18,10 +18,8 @@ from fedcover import __version__
 from fedcover.errors import DataError
 from fedcover.extras import require
 from fedcover.paper import grid
-from fedcover.paper.accuracy import change_table
-from fedcover.paper.communication import bytes_table
+from fedcover.paper.comparisons import bytes_table, change_table, cuts_table, statistics_table
 from fedcover.paper.definition import UNTRAINED, Definition
-from fedcover.paper.graph_statistics import cuts_table, statistics_table
 from fedcover.paper.published import for_page
 from fedcover.paper.rows import IDENTITY
 from fedcover.paper.set_sizes import cells_of, cells_table
