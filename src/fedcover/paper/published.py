@@ -25,16 +25,9 @@ def for_page() -> pl.DataFrame:
 @cache
 def set_sizes() -> pl.DataFrame:
     """All published set sizes, one row a cell, without slips: cells that repeat other cells."""
-    frame = pl.read_csv(folder() / "published" / "set_sizes.csv").select(
-        "table",
-        pl.col("dataset").str.to_lowercase(),
-        "clients",
-        "method",
-        "score",
-        pl.col("confidence").alias("level"),
-        "set_size",
-        pl.col("std").alias("set_size_sd"),
-    )
+    frame = pl.read_csv(folder() / "published" / "set_sizes.csv")
+    frame = frame.rename({"confidence": "level", "std": "set_size_sd"})
+    frame = frame.with_columns(pl.col("dataset").str.to_lowercase())
     slip = (pl.col("table") == "main") & (pl.col("dataset") == "pubmed") & (pl.col("level") == 0.8)
     return frame.filter(~(slip & pl.col("method").is_in(["loc", "fed"])))
 

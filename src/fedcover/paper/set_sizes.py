@@ -114,7 +114,7 @@ def _notes(cells: pl.DataFrame, definition: Definition) -> list[str]:
     compared = cells.filter(pl.col("published").is_not_null())
     for (method, score), found in compared.group_by("method", "score", maintain_order=True):
         ratio = found["set_size"] / found["published"] - 1
-        low, close = (ratio <= 0).sum(), ((ratio > 0) & (ratio <= CLOSE)).sum()
+        low, close = int((ratio <= 0).sum()), int(((ratio > 0) & (ratio <= CLOSE)).sum())
         notes.append(
             f"{method}, {score}: at most the published size in {low} of {len(found)} cells, up to "
             f"10 % above in {close}, larger in {len(found) - low - close}."
