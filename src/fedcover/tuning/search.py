@@ -34,6 +34,7 @@ from fedcover.tuning.space import Candidate, axes_of, draw, usual_methods
 ALPHA = 0.1
 CANDIDATES = 27  # 27 a ninth as long, 9 a third as long, 3 in full
 SEEDS = 5
+PARTS: tuple[int, ...] = tuple(ETA**rung for rung in reversed(range(RUNGS)))  # of the rounds
 SLACK = 1.5  # rounds are so many times the latest best one
 LATE = 0.95  # a best round after such a share of all rounds may not be the last word
 CLEAR = 2.0  # standard errors by which a candidate must be better than the settings as given
@@ -204,7 +205,7 @@ def shortened(config: Config, rung: int) -> Config:
 
 
 def _part(rounds: int, rung: int) -> int:
-    return math.ceil(rounds / ETA ** (RUNGS - 1 - rung))
+    return -(-rounds // PARTS[rung])
 
 
 def _validation(federation: Federation, method: str) -> Validation:
