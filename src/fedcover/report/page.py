@@ -30,8 +30,8 @@ def write_run_page(folder: str | Path) -> Path:
     """Write a run folder's ``report.html`` from its other files; it is whole or as it was."""
     folder = Path(folder)
     payload = run_payload(read_folder(folder))
-    name = payload["cells"]["dataset"][0]
-    title = f"{name}, {payload['cells']['clients'][0]} clients"
+    cells = payload["cells"]
+    title = f"{cells['dataset'][0]}, {cells['clients'][0]} clients"
     # Beside the folder: nothing foreign may be left in it.
     return _write(folder / PAGE, render(payload, title), beside=folder.resolve().parent)
 
