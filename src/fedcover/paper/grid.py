@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import polars as pl
@@ -14,6 +15,7 @@ import polars as pl
 from fedcover.config import Config, recipe_of
 from fedcover.graphs.catalogue import DATASETS
 from fedcover.paper.definition import Definition
+from fedcover.paper.rows import IDENTITY
 from fedcover.paper.version import code_version
 
 MODEL = "gcn"
@@ -109,35 +111,19 @@ def rows_of_target(definition: Definition, preset: str, rows: pl.DataFrame) -> p
 
     The grid may hold more scores, rules, levels and seeds of a model.
     """
-    selection, model = definition.presets[preset], definition.settings.get("model", MODEL)
-    variants = selection.all_variants
-    listed: dict[str, Sequence[Any]] = {
-        "dataset": definition.graphs,
-        "clients": definition.clients,
-        "method": selection.methods,
-        "variant": [variant.name for variant in variants],
-        "score": selection.scores,
-        "quantile": selection.quantiles,
-        "alpha": definition.alphas,
-    }
-    models = [
-        (variant.name, method, recipe_of(method).method.model or model)
-        for variant in variants
-        for method in variant.methods
+    shown, model = definition.presets[preset], definition.settings.get("model", MODEL)
+    graphs = product(definition.graphs, definition.clients, shown.methods, shown.all_variants)
+    judged = list(product(shown.scores, shown.quantiles, definition.alphas))
+    listed = [
+        (graph, clients, method, variant.name, recipe_of(method).method.model or model, *judge)
+        for graph, clients, method, variant in graphs
+        if method in variant.methods
+        for judge in judged
     ]
-    key = ["variant", "method", "model"]
-    return (
-        rows.filter(pl.col("seed") < definition.seeds)
-        .filter(pl.col(name).is_in(values) for name, values in listed.items())
-        .join(pl.DataFrame(models, schema=key, orient="row"), on=key, how="semi")
-        .sort(
-            *(
-                pl.col(name).replace_strict(values, range(len(values)), return_dtype=pl.Int64)
-                for name, values in listed.items()
-            ),
-            "seed",
-        )
-    )
+    *key, seed = IDENTITY
+    order = pl.DataFrame(listed, schema=key, orient="row").with_row_index("place")
+    own = rows.filter(pl.col(seed) < definition.seeds).join(order, on=key)
+    return own.sort("place", seed).drop("place")
 
 
 def seeds_of_target(definition: Definition, preset: str, rows: pl.DataFrame) -> pl.DataFrame:

@@ -54,8 +54,7 @@ def summarise_rows(
         .group_by(by, maintain_order=True)
         .agg(
             *(pl.col(name).mean() for name in MEANS if name not in by),
-            pl.col("set_size").std().alias("set_size_sd"),
-            pl.col("coverage").std().alias("coverage_sd"),
+            pl.col("set_size", "coverage").std().name.suffix("_sd"),
             error.alias("coverage_se"),
             pl.len().alias("seeds"),
         )

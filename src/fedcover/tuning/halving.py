@@ -126,10 +126,8 @@ def halve(
     (r + 1)/rungs of the budget; those that were not begun are out. On later rungs the most
     promising come first. Where a single candidate is left, it goes to the last rung at once.
     """
-    budget = budget or Budget()
-    ladder = Ladder()
+    budget, ladder, rung = budget or Budget(), Ladder(), 0
     waiting = sorted(range(candidates), key=lambda candidate: candidate not in carried)
-    rung = 0
     while True:
         measured: list[Trial] = []
         for done, candidate in enumerate(waiting):

@@ -57,16 +57,11 @@ class Tuning:
     def save(self, path: str | Path) -> Path:
         """Write the choice as TOML and what was tried as CSV beside it; returns the CSV's path."""
         path = Path(path)
-        beside = tried_file(path)
+        beside = path.with_suffix(".tried.csv")
         head = f"# Chosen by fedcover tune among {len(self.tried)} candidates, on validation nodes."
         write_whole(beside, self.tried.write_csv().encode())
         write_whole(path, f"{head}\n{to_toml(self.config)}".encode())
         return beside
-
-
-def tried_file(path: Path) -> Path:
-    """Where the table of what was tried is written, beside the choice."""
-    return path.with_suffix(".tried.csv")
 
 
 def tune(
@@ -87,9 +82,9 @@ def tune(
     ``seeds`` trainings, the same for all; of several seeds, the best must be clearly better than
     the settings as given, with the first method, to replace them. Without a ``config`` it is the
     default's recipe, without or with Gen. ``config.rounds`` is the longest training; all other
-    settings stay as ``config`` has them. The score is the one with the smallest
-    sets at the level ``alpha``. ``minutes`` bounds the time, None not at all; without a bound, or
-    within it, the same arguments give the same choice.
+    settings stay as ``config`` has them. The score is the one with the smallest sets at the level
+    ``alpha``. ``minutes`` bounds the time, None not at all; without a bound, or within it, the same
+    arguments give the same choice.
     """
     _check(minutes, candidates, seeds, seed, alpha)
     seconds = math.inf if minutes is None else 60.0 * (1 - RESERVED) * minutes
@@ -113,7 +108,13 @@ def tune(
             f"minutes is {minutes:g}, too short to try a single candidate for "
             f"{_part(config.rounds, 0)} rounds; give more time, or fewer rounds or seeds."
         )
-    notes = [] if ladder.finished else [_cut_short(ladder, drawn)]
+    notes = []
+    if not ladder.finished:
+        tried = len({trial.candidate for trial in ladder.trials})
+        decides = f"and rung {ladder.deciding + 1} of {RUNGS} decides."
+        alone = "none besides the settings as given: these are kept."
+        said = f"time was up: {tried} of {len(drawn)} candidates were tried"
+        notes.append(f"{said}, {alone if tried == 1 else decides}")
     gain, given = ladder.gain(), ladder.last(0)
     if gain is not None and given is not None and -gain[0] <= CLEAR * gain[1]:
         best = given
@@ -209,8 +210,7 @@ def _part(rounds: int, rung: int) -> int:
 
 
 def _validation(federation: Federation, method: str) -> Validation:
-    nodes = [party.data.nodes(Role.VALID) for party in federation.parties]
-    pairs = list(zip(federation.parties, nodes, strict=True))
+    pairs = [(party, party.data.nodes(Role.VALID)) for party in federation.parties]
     return Validation(
         np.concatenate([calibration.logits(party, method)[valid] for party, valid in pairs]),
         np.concatenate([party.data.y[valid] for party, valid in pairs]),
@@ -237,14 +237,6 @@ def _table(config: Config, drawn: Sequence[Candidate], ladder: Ladder, best: Tri
         "chosen", "rounds", "valid_loss", "candidate",
         descending=[True, True, False, False], nulls_last=True,
     )  # fmt: skip
-
-
-def _cut_short(ladder: Ladder, drawn: Sequence[Candidate]) -> str:
-    tried = len({trial.candidate for trial in ladder.trials})
-    said = f"time was up: {tried} of {len(drawn)} candidates were tried"
-    if tried == 1:
-        return f"{said}, none besides the settings as given: these are kept."
-    return f"{said}, and rung {ladder.deciding + 1} of {RUNGS} decides."
 
 
 def _check(minutes: float | None, candidates: int, seeds: int, seed: int, alpha: float) -> None:
