@@ -53,7 +53,7 @@ def cells_table(definition: Definition, preset: str, rows: pl.DataFrame) -> Tabl
     against = definition.presets[preset].against
     varying = [c for c in ("variant", "score", "quantile") if cells[c].n_unique() > 1]
     compared = cells["published"].is_not_null().any()
-    columns = ("size", "covers", "paper", "diff.") if compared else ("size", "covers")
+    columns = ["size", "covers", *(["paper", "diff."] if compared else [])]
     title = f"{definition.title} ({preset})"
     extra = {}
     if against:
@@ -61,17 +61,13 @@ def cells_table(definition: Definition, preset: str, rows: pl.DataFrame) -> Tabl
         own = cells.filter(pl.col("method").is_in(list(against)))
         names = [f"{ours} beside the paper's {theirs}" for ours, theirs in against.items()]
         short = f"{definition.title}: {', '.join(names)}"
-        extra["short"] = _table(short, definition, own, [], ("size", "covers", "paper"))
+        extra["short"] = _table(short, definition, own, [], ["size", "covers", "paper"])
     table = _table(title, definition, cells, ["method", *varying], columns)
     return replace(table, notes=_notes(cells, definition), extra=extra)
 
 
 def _table(
-    title: str,
-    definition: Definition,
-    cells: pl.DataFrame,
-    keys: list[str],
-    columns: tuple[str, ...],
+    title: str, definition: Definition, cells: pl.DataFrame, keys: list[str], columns: list[str]
 ) -> Table:
     """A line for each graph, K and further key; these columns for each level."""
     body = []
@@ -83,9 +79,8 @@ def _table(
             line += [texts.get(column, "–") for column in columns]
         body.append(line)
     headings = ["graph", "K", *keys]
-    headings += [
-        f"{level:.2f}" if c == "size" else c for level in definition.levels for c in columns
-    ]
+    for level in definition.levels:
+        headings += [f"{level:.2f}" if column == "size" else column for column in columns]
     data = cells.select(
         *CELL, "seeds", "set_size", "set_size_sd", "coverage", "coverage_se", "inside",
         "min_client_coverage", "accuracy", "published_method", "published", "published_sd",

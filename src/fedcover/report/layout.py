@@ -31,8 +31,7 @@ def positions(
     n = len(client)
     if not n:
         return np.zeros((0, 2))
-    counts = np.bincount(client, minlength=clients)
-    radius = np.sqrt(counts / np.pi)
+    radius = np.sqrt(np.bincount(client, minlength=clients) / np.pi)
     ends = client[edges]
     cut = ends[0] != ends[1]
     centre = _islands(radius, ends[:, cut])
@@ -42,12 +41,10 @@ def positions(
         away = centre[client[there]] - centre[client[here]]
         np.add.at(lean, here, away / np.maximum(np.linalg.norm(away, axis=1), 1e-9)[:, None])
     place = np.empty((n, 2))
-    local = np.empty(n, dtype=np.int64)
     for number in range(clients):
         own = np.flatnonzero(client == number)
-        local[own] = np.arange(len(own))
-        inside = edges[:, ~cut & (ends[0] == number)]
-        place[own] = centre[number] + radius[number] * _island(local[inside], lean[own])
+        inside = np.searchsorted(own, edges[:, ~cut & (ends[0] == number)])
+        place[own] = centre[number] + radius[number] * _island(inside, lean[own])
     place -= (place.max(axis=0) + place.min(axis=0)) / 2
     return np.asarray(place / max(float(np.abs(place).max()), 1e-9))
 

@@ -108,21 +108,9 @@ def closed_share(results: pl.DataFrame) -> pl.DataFrame:
     is no larger than two of its standard errors over the seeds: a share of nothing means nothing.
     """
     cell = ["score", "quantile", "alpha"]
-    sizes = results.pivot(
-        on="method", index=[*cell, "seed"], values="set_size", maintain_order=True
-    )
+    seeds = results.pivot("method", index=[*cell, "seed"], values="set_size", maintain_order=True)
     distance, gained = pl.col("fed") - pl.col("restored"), pl.col("fed") - pl.col("gen")
-    return (
-        sizes.with_columns(distance.alias("distance"), gained.alias("gained"))
-        .group_by(cell, maintain_order=True)
-        .agg(
-            pl.col("distance", "gained").mean(),
-            (pl.col("distance").std() / pl.len().sqrt()).fill_null(0.0).alias("error"),
-        )
-        .with_columns(
-            pl.when(pl.col("distance") > 2 * pl.col("error"))
-            .then(pl.col("gained") / pl.col("distance"))
-            .alias("closed")
-        )
-        .select(*cell, "closed")
-    )
+    error = (distance.std() / pl.len().sqrt()).fill_null(0.0)
+    clear = pl.when(distance.mean() > 2 * error)
+    closed = clear.then(gained.mean() / distance.mean()).alias("closed")
+    return seeds.group_by(cell, maintain_order=True).agg(closed)

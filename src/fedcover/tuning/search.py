@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,38 +157,35 @@ def tune(
     )
 
 
+@dataclass
 class _Bench:
     """Trains candidates on the same repetitions."""
 
-    def __init__(
-        self,
-        repetitions: Sequence[Repetition],
-        config: Config,
-        drawn: Sequence[Candidate],
-        budget: Budget,
-    ) -> None:
-        self._repetitions, self._config, self._drawn = repetitions, config, drawn
-        self._budget = budget
-        self._linked: dict[Any, Simulation] = {}  # by what prototypes and their linker depend on
-        # By candidate and rung: each repetition's validation nodes, and the latest best round.
-        self.kept: dict[tuple[int, int], tuple[list[Validation], int]] = {}
+    repetitions: Sequence[Repetition]
+    config: Config
+    drawn: Sequence[Candidate]
+    budget: Budget
+    # By what prototypes and their linker depend on:
+    linked: dict[Any, Simulation] = field(default_factory=dict)
+    # By candidate and rung, each repetition's validation nodes and the latest best round:
+    kept: dict[tuple[int, int], tuple[list[Validation], int]] = field(default_factory=dict)
 
     def losses(self, number: int, rung: int) -> Losses:
         """A candidate's validation loss by repetition."""
-        config = shortened(self._drawn[number].of(self._config), rung)
+        config = shortened(self.drawn[number].of(self.config), rung)
         (method,) = config.methods
         # The engine reports after each round: the place to notice that time is up.
-        simulation = Simulation(self._repetitions, config, lambda *_: self._budget.check())
+        simulation = Simulation(self.repetitions, config, lambda *_: self.budget.check())
         if recipe_of(method).method.graph == "gen":
             # Prototypes and the VGAE depend neither on p nor on the model that is trained after.
             key = (replace(config.gen, shares=(1.0,)), config.privacy)
-            simulation.take_linker(self._linked.setdefault(key, simulation))
+            simulation.take_linker(self.linked.setdefault(key, simulation))
         try:
             federations, outcomes = simulation.train(method)
         except DataError:  # a high learning rate diverges; the settings as given should not
             if number == 0:
                 raise
-            return np.full(len(self._repetitions), math.inf)
+            return np.full(len(self.repetitions), math.inf)
         nodes = [_validation(one, method) for one in federations]
         best_round = max(outcome.chosen["best_round"] for outcome in outcomes)
         self.kept[number, rung] = nodes, best_round
