@@ -96,17 +96,14 @@ def grid_payload(
     """A grid's page: many settings, no single nodes."""
     inside = rows.select(*SETTING, *KEY, "groups").explode("groups").drop_nulls("groups")
     found = cells(rows.drop("groups"), inside.unnest("groups"), resplits)
+    leading = [(key, recommended(own)) for key, own in views(found).items()]
     return {
         "kind": "grid",
         **_tables(found),
         "verdicts": {"": grid_cards(found)},
-        "best": {
-            view_key(key): best["method"]
-            for key, own in views(found).items()
-            if (best := recommended(own))
-        },
+        "best": {view_key(key): best["method"] for key, best in leading if best},
         "published": published.to_dicts() if published is not None else [],
-        "partition": rows["partition"][0] if len(rows) else "",
+        "partition": rows["partition"][0],
         "notes": list(notes),
     }
 
@@ -150,10 +147,9 @@ def _packed(cell: Cell, kind: str, names: dict[str, int]) -> list[list[Any]]:
     """A cell's groups as columns: name, n, coverage, size, and seed (clients) or both spreads."""
     rows = cell["groups"].get(kind, [])
     group = [names.setdefault(row["group"], len(names)) for row in rows]
-    fields = ["n_test", "coverage", "set_size"]
-    fields += ["seed"] if kind == "client" else ["coverage_sd", "set_size_sd"]
-    short = {"n_test": 1, "coverage": 4, "set_size": 3, "coverage_sd": 4, "set_size_sd": 3}
-    return [group, *([_round(row[name], short.get(name, 0)) for row in rows] for name in fields)]
+    digits = {"n_test": 1, "coverage": 4, "set_size": 3}
+    digits |= {"seed": 0} if kind == "client" else {"coverage_sd": 4, "set_size_sd": 3}
+    return [group, *([_round(row[name], few) for row in rows] for name, few in digits.items())]
 
 
 def _labels(stored: Stored) -> list[str]:
