@@ -23,7 +23,7 @@ import polars as pl
 
 import fedcover
 from fedcover.config import BEST
-from fedcover.paper.accuracy import paired
+from fedcover.paper.comparisons import paired
 from fedcover.paper.published import main_sizes
 from fedcover.report.summary import summarise
 

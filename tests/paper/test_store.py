@@ -7,7 +7,7 @@ import pytest
 
 from fedcover.errors import DataError
 from fedcover.paper import grid
-from fedcover.paper.store import Store
+from fedcover.paper.store import Store, write_rows
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def test_a_written_cell_is_read_again(tmp_path, cells, frame):
     assert store.missing(cells) == cells
     rows = frame({"seed": 0}, {"seed": 1, "groups": [{"kind": "client", "group": "a",
                  "n_test": 3.0, "coverage": 0.5, "set_size": 1.0}]})  # fmt: skip
-    store.write(cells[1], rows)
+    write_rows(store.path(cells[1]), rows)
     assert store.missing(cells) == [cells[0], *cells[2:]]
     assert store.read([cells[1]]).equals(rows)
     assert pl.read_parquet(tmp_path / "store" / "*.parquet").height == 2

@@ -2,8 +2,7 @@ import polars as pl
 import pytest
 
 from fedcover.paper import published
-from fedcover.paper.accuracy import change_table, paired
-from fedcover.paper.communication import bytes_table
+from fedcover.paper.comparisons import bytes_table, change_table, paired
 from fedcover.paper.definition import read_all
 from fedcover.paper.set_sizes import cells_of, cells_table, summarise_cells
 from fedcover.paper.tables import Table, escape, latex, markdown
@@ -60,13 +59,14 @@ def test_the_paper_s_aps_is_the_deterministic_one_and_slips_are_not_compared(fra
     cells = cells_of(
         known["scores"], "paper", frame(dict(**paper), dict(**paper | {"score": "lac"}))
     )
-    table = published.sizes("scores")
-    assert cells["published"].to_list() == [
-        table["cora", 3, "fed", "aps", 0.9].mean, table["cora", 3, "fed", "lac", 0.9].mean,
-    ]  # fmt: skip
+    table = published.set_sizes().filter(
+        table="scores", dataset="cora", clients=3, method="fed", level=0.9
+    )
+    sizes = dict(table.select("score", "set_size").iter_rows())
+    assert cells["published"].to_list() == [sizes["aps"], sizes["lac"]]
     slip = frame(*(dict(**paper, dataset="pubmed", method=m, alpha=0.2) for m in ("fed", "gen")))
     assert cells_of(known["main"], "paper", slip)["published"].is_null().to_list() == [True, False]
-    assert len(published.sizes("main")) == 144 - 8
+    assert len(published.set_sizes().filter(table="main")) == 144 - 8
 
 
 def test_rows_of_other_targets_are_not_shown(frame):

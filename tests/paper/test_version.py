@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import fedcover
-from fedcover.paper.version import BESIDE, CELL, code_version, fingerprint, meaning, sources
+from fedcover.paper.version import BESIDE, CELL, code_version, executed, fingerprint, sources
 
 SRC = Path(fedcover.__file__).parents[1]
 
 
 def test_code_is_told_from_comments():
     def of(source):
-        return meaning(ast.parse(source))
+        return ast.dump(executed(source))
 
     source = 'def f(x):\n    """Doc."""\n    return x + 1\n'
     same = "# why\ndef f(x):\n    return (x +\n            1)\n"

@@ -219,7 +219,7 @@ def test_unlabelled_nodes_take_part_in_nothing_but_the_graph(tmp_path: Path) -> 
     assert set(nodes["node"]) == unknown
     assert nodes["label"].null_count() == 12
     assert "unlabelled" in (folder / "report.html").read_text()
-    assert read_run(folder).nodes is not None
+    assert read_run(folder).drawing
 
 
 def test_what_stands_for_an_unknown_label_is_never_looked_at(tmp_path: Path, given_outputs) -> None:

@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import log_loss as sklearn_log_loss
 
 from fedcover import conformal
+from fedcover.tuning import criterion
 from fedcover.tuning.criterion import Validation, enough, log_loss, score_sizes
 
 
@@ -50,8 +51,8 @@ def test_when_nodes_are_enough(nodes, alpha, answer):
 
 
 def test_lac_sizes_are_what_numpy_finds():
-    nodes, alpha, times = simulated(61, 3), 0.2, 4
-    (lac,) = score_sizes([nodes], alpha, 9, scores=["lac"], temperature=False, resplits=times)
+    nodes, alpha, times = simulated(61, 3), 0.2, criterion.RESPLITS
+    lac, *_ = score_sizes([nodes], alpha, 9, temperature=False)
     rng = np.random.default_rng([9, 0, 0x5C0E])
     rng.random(61)  # u, which LAC does not use
     powers = np.exp(nodes.logits.astype(float))
@@ -73,19 +74,20 @@ def test_lac_sizes_are_what_numpy_finds():
 def test_a_sure_model_needs_one_label_and_an_ignorant_one_nearly_all():
     y = np.arange(60) % 3
     sure = Validation((20 * np.eye(3)[y]).astype(np.float32), y, np.zeros(60, np.int64))
-    sizes = score_sizes([sure], 0.1, 0, resplits=2)
+    sizes = score_sizes([sure], 0.1, 0)
     assert [one.score for one in sizes] == ["lac", "aps", "raps"]
     assert sizes[0].size == pytest.approx(1.0)
     assert sizes[0].coverage == 1.0
     rng = np.random.default_rng(0)
     ignorant = sure._replace(logits=rng.normal(scale=1e-3, size=(60, 3)).astype(np.float32))
-    assert all(one.size > 2.4 for one in score_sizes([ignorant], 0.1, 0, resplits=2))
+    assert all(one.size > 2.4 for one in score_sizes([ignorant], 0.1, 0))
 
 
-def test_coverage_keeps_its_level_over_many_samples():
+def test_coverage_keeps_its_level_over_many_samples(monkeypatch):
     """The exact quantile of K = 1 promises 1 − α; with halves of 20 it is 19/21 at most."""
+    monkeypatch.setattr(criterion, "RESPLITS", 2)
     samples = [simulated(40, seed) for seed in range(150)]
-    for one in score_sizes(samples, 0.1, 0, scores=["lac", "aps"], temperature=False, resplits=2):
+    for one in score_sizes(samples, 0.1, 0, temperature=False)[:2]:
         # Rank 19 of 20 scores: coverage 19/21 on average, with a standard error below 0.006.
         assert abs(one.coverage - 19 / 21) < 0.02
         assert one.size_sd > 0
@@ -97,7 +99,8 @@ def test_the_choice_depends_on_the_seed_alone():
     assert score_sizes(samples, 0.1, 4) != score_sizes(samples, 0.1, 5)
 
 
-def test_many_nodes_are_halved_once():
+def test_many_nodes_are_halved_once(monkeypatch):
     big = simulated(6000, 0)
-    given = score_sizes([big], 0.1, 0, scores=["lac"], resplits=1)
-    assert score_sizes([big], 0.1, 0, scores=["lac"]) == given
+    found = score_sizes([big], 0.1, 0)
+    monkeypatch.setattr(criterion, "RESPLITS", 1)
+    assert score_sizes([big], 0.1, 0) == found

@@ -20,18 +20,9 @@ UNTRAINED = ("statistics", "cuts")
 BLOCK = 5
 """Seeds that are trained together. It is fixed: a stack of other seeds may round otherwise."""
 ORDER = (
-    "datasets",
-    "missing-edges",
-    "main",
-    "clients",
-    "coverage",
-    "accuracy",
-    "scores",
-    "scores-coverage",
-    "quantiles",
-    "privacy",
-    "communication",
-)
+    "datasets", "missing-edges", "main", "clients", "coverage", "accuracy", "scores",
+    "scores-coverage", "quantiles", "privacy", "communication",
+)  # fmt: skip
 """The targets by their place in the paper."""
 OWN = ("clients", "methods", "scores", "quantiles", "alphas", "seeds", "first_seed")
 """Settings that have an entry of their own."""
@@ -107,8 +98,7 @@ class Definition:
     @property
     def presets(self) -> dict[str, Selection]:
         """What each preset shows."""
-        both = {"default": self.default, "paper": self.paper}
-        return {name: selection for name, selection in both.items() if selection}
+        return {name: shown for name in PRESETS if (shown := getattr(self, name))}
 
     @property
     def alphas(self) -> tuple[float, ...]:
@@ -119,10 +109,10 @@ class Definition:
         """Graph, variant and configuration of each cell."""
         if preset not in self.presets:
             return
-        selection, blocks = self.presets[preset], range(0, self.seeds, BLOCK)
+        selection, firsts = self.presets[preset], range(0, self.seeds, BLOCK)
         for variant in selection.all_variants:
-            sides = (self.graphs, self.clients, variant.methods, blocks)
-            for graph, clients, method, first in product(*sides):
+            every = product(self.graphs, self.clients, variant.methods, firsts)
+            for graph, clients, method, first in every:
                 config = Config.preset(
                     preset,
                     clients=clients,
@@ -139,9 +129,8 @@ class Definition:
 
 def folder() -> Path:
     """Where the definitions are: in the package, or beside the sources they were cloned with."""
-    here = Path(__file__).parent
-    packaged = here / "definitions"
-    return packaged if packaged.is_dir() else here.parents[2] / "paper"
+    packaged = Path(__file__).with_name("definitions")
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "paper"
 
 
 def read_all(where: Path | None = None) -> dict[str, Definition]:
@@ -170,23 +159,21 @@ def narrowed(
     """The definitions with fewer graphs, or another number of seeds; without any graph none."""
     for name in graphs or ():
         _one_of("graphs", name, DATASETS)
-    found = {}
-    for target, definition in known.items():
-        kept = tuple(g for g in definition.graphs if graphs is None or g in graphs)
-        if kept:
-            found[target] = replace(definition, graphs=kept, seeds=seeds or definition.seeds)
-    return found
+    return {
+        target: replace(definition, graphs=kept, seeds=seeds or definition.seeds)
+        for target, definition in known.items()
+        if (kept := tuple(g for g in definition.graphs if graphs is None or g in graphs))
+    }
 
 
 def read(path: Path) -> Definition:
     """One definition; what is wrong with the file is said with its name and key."""
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not a TOML file: {error}.") from error
-    try:
         definition = replace(_made(Definition, given, ""), target=path.stem)
         _check(definition)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not a TOML file: {error}.") from error
     except UsageError as error:
         raise DataError(f"{path}: {error}") from error
     return definition
@@ -213,8 +200,7 @@ def _value(entry: str, value: Any, hint: Any) -> Any:
         (hint,) = (one for one in get_args(hint) if one is not NoneType)
     inside = get_args(hint)
     if get_origin(hint) is Literal:
-        _one_of(entry, value, inside)
-        return value
+        return _one_of(entry, value, inside)
     if get_origin(hint) is tuple:
         kind = dict if is_dataclass(inside[0]) else inside[0]
         if not (isinstance(value, list) and value and all(_is(one, kind) for one in value)):
@@ -232,14 +218,14 @@ def _value(entry: str, value: Any, hint: Any) -> Any:
 
 
 def _is(value: Any, kind: type) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float) if kind is float else kind)
+    allowed = (int, float) if kind is float else kind
+    return isinstance(value, allowed) and not isinstance(value, bool)
 
 
-def _one_of(entry: str, value: str, allowed: Iterable[str]) -> None:
+def _one_of(entry: str, value: str, allowed: Iterable[str]) -> str:
     if value not in allowed:
         raise UsageError(f"{entry} has {value!r}; it must be one of {', '.join(allowed)}.")
+    return value
 
 
 def _check(definition: Definition) -> None:
@@ -264,5 +250,4 @@ def _check(definition: Definition) -> None:
             for key in {**definition.settings, **variant.settings}:
                 if key in OWN:
                     raise UsageError(f"settings has {key!r}, which has an entry of its own.")
-        for _ in definition.configs(preset):  # each checks what it is given
-            pass
+        list(definition.configs(preset))  # each checks what it is given

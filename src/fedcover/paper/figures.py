@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import matplotlib as mpl
@@ -41,14 +42,13 @@ STYLE: Any = {
 
 def draw(cells: pl.DataFrame, axes: Axes, title: str) -> dict[str, bytes]:
     """The figure as SVG and PNG; ``cells`` are those of a target (see fedcover.paper.set_sizes)."""
-    shown = cells
-    for name, value in axes.where.items():
-        shown = shown.filter(pl.col(name) == value)
+    shown = cells.filter(**axes.where) if axes.where else cells
     panels = shown[axes.panels].unique(maintain_order=True).to_list()
-    heights = _heights(axes)
+    heights: tuple[Height, ...] = (axes.y,)
+    if axes.style == "lines" and axes.y == "set_size":
+        heights = ("set_size", "coverage")  # a set size never stands without its coverage
     with mpl.rc_context(STYLE):
-        size = (max(3.1 * len(panels), 4.5), 1.1 + 2.2 * len(heights))
-        figure = Figure(figsize=size)
+        figure = Figure(figsize=(max(3.1 * len(panels), 4.5), 1.1 + 2.2 * len(heights)))
         grid = figure.subplots(len(heights), len(panels), squeeze=False, sharey="row")
         for row, y in zip(grid, heights, strict=True):
             for panel, value in zip(row, panels, strict=True):
@@ -67,11 +67,6 @@ def draw(cells: pl.DataFrame, axes: Axes, title: str) -> dict[str, bytes]:
             _legend(figure, grid[:, 0])
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         return {kind: _bytes(figure, kind) for kind in ("svg", "png")}
-
-
-def _heights(axes: Axes) -> tuple[Height, ...]:
-    """What is drawn above each other: a set size never stands without its coverage."""
-    return ("set_size", "coverage") if (axes.style, axes.y) == ("lines", "set_size") else (axes.y,)
 
 
 def _legend(figure: Figure, panels: Iterable[Panel]) -> None:
@@ -104,34 +99,23 @@ def _lines(panel: Panel, part: pl.DataFrame, axes: Axes, everything: pl.DataFram
         line = part.filter(pl.col(axes.series) == value).sort(axes.x)
         if line.is_empty():
             continue
-        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        look: Any = {
+            "color": COLOURS[number % len(COLOURS)],
+            "marker": MARKS[number % len(MARKS)],
+            "markersize": 4,
+        }
+        name = _name(axes.series, value)
         aside = DODGE.get(axes.x, 0.0) * (number - (len(series) - 1) / 2)
         heights = line["coverage"] - line["level"] if axes.y == "coverage" else line[axes.y]
-        panel.errorbar(
-            [where[x] + aside for x in line[axes.x]],
-            heights.to_list(),
-            yerr=line[f"{axes.y}_sd"].fill_null(0.0).to_list(),
-            color=colour,
-            marker=mark,
-            markersize=4,
-            linewidth=1.4,
-            capsize=2,
-            label=_name(axes.series, value),
-        )
+        spread = line[f"{axes.y}_sd"].fill_null(0.0).to_list()
+        at = [where[x] + aside for x in line[axes.x]]
+        panel.errorbar(at, heights.to_list(), spread, linewidth=1.4, capsize=2, label=name, **look)
         own = pl.col("published_method") == pl.col("method")
         known = line.filter(pl.col("published").is_not_null() & own)
         if axes.y == "set_size" and len(known):
-            panel.plot(
-                [where[x] + aside for x in known[axes.x]],
-                known["published"].to_list(),
-                color=colour,
-                marker=mark,
-                markerfacecolor="none",
-                markersize=4,
-                linewidth=0.9,
-                linestyle=":",
-                label=_name(axes.series, value) + PUBLISHED,
-            )
+            look |= {"markerfacecolor": "none", "linewidth": 0.9, "linestyle": ":"}
+            at = [where[x] + aside for x in known[axes.x]]
+            panel.plot(at, known["published"].to_list(), label=name + PUBLISHED, **look)
     panel.set_xlabel(HEADINGS.get(axes.x, axes.x))
     if axes.x == "clients":
         panel.set_xticks(list(where.values()), [str(x) for x in places])
@@ -144,48 +128,34 @@ def _target(panel: Panel, part: pl.DataFrame, axes: Axes, where: Mapping[Any, fl
     promised = part.filter(pl.col("high").is_not_null())
     if promised.is_empty():
         return
-    width = (pl.col("high") - pl.col("low")).alias("width")
-    band = promised.select(pl.col(axes.x).alias("place"), width).group_by("place").agg(
-        pl.col("width").max(), pl.col("width").min().alias("least")
-    ).sort("place")  # fmt: skip
+    width = pl.col("high") - pl.col("low")
+    band = promised.group_by(axes.x).agg(width.max().alias("most"), width.min().alias("least"))
+    band = band.sort(axes.x)
     name = "theorem's band"
-    if (band["width"] - band["least"]).to_numpy().max() > NARROW:  # it grows with the series
+    if (band["most"] - band["least"]).to_numpy().max() > NARROW:  # it grows with the series
         name += f", {_name(axes.series, promised[axes.series].max())}"
-    panel.fill_between(
-        [where[place] for place in band["place"]],
-        0.0,
-        band["width"].to_list(),
-        color="#777777",
-        alpha=0.2,
-        linewidth=0,
-        label=name,
-    )
+    grey: Any = {"color": "#777777", "alpha": 0.2, "linewidth": 0}
+    places = [where[place] for place in band[axes.x]]
+    panel.fill_between(places, 0.0, band["most"].to_list(), label=name, **grey)
 
 
 def _heatmap(panel: Panel, part: pl.DataFrame, axes: Axes) -> None:
     """Rows of series (method and variant), columns of x; in each field the value and coverage."""
-    levels = sorted(part[axes.x].unique().to_list())
-    keys = part.select("method", axes.series).unique(maintain_order=True).rows()
-    fields = [
-        [
-            part.filter(
-                pl.col("method") == m, pl.col(axes.series) == v, pl.col(axes.x) == x
-            ).select(axes.y, "coverage").rows()
-            for x in levels
-        ]
-        for m, v in keys
-    ]  # fmt: skip
-    numbers = [[found[0][0] if found else float("nan") for found in row] for row in fields]
+    columns = sorted(part[axes.x].unique().to_list())
+    found = {
+        (row["method"], row[axes.series], row[axes.x]): row for row in part.iter_rows(named=True)
+    }
+    keys = list(dict.fromkeys(key[:2] for key in found))
+    blank = {axes.y: float("nan")}
+    numbers = [[found.get((*key, x), blank)[axes.y] for x in columns] for key in keys]
     panel.imshow(numbers, cmap="cividis_r", aspect="auto")
     middle = (max(map(max, numbers)) + min(map(min, numbers))) / 2
-    for i, row in enumerate(fields):
-        for j, found in enumerate(row):
-            if found:
-                number, coverage = found[0]
-                colour = "white" if number > middle else "black"
-                text = f"{number:.2f}\n({coverage:.3f})"
-                panel.text(j, i, text, ha="center", va="center", color=colour, fontsize=7)
-    panel.set_xticks(range(len(levels)), [f"{level:.2f}" for level in levels])
+    for (i, key), (j, x) in product(enumerate(keys), enumerate(columns)):
+        if row := found.get((*key, x)):
+            colour = "white" if row[axes.y] > middle else "black"
+            text = f"{row[axes.y]:.2f}\n({row['coverage']:.3f})"
+            panel.text(j, i, text, ha="center", va="center", color=colour, fontsize=7)
+    panel.set_xticks(range(len(columns)), [f"{x:.2f}" for x in columns])
     names = [f"{method}, {variant}" if variant else method for method, variant in keys]
     panel.set_yticks(range(len(keys)), names)
     panel.set_xlabel(HEADINGS.get(axes.x, axes.x))

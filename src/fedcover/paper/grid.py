@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import polars as pl
@@ -14,9 +15,12 @@ import polars as pl
 from fedcover.config import Config, recipe_of
 from fedcover.graphs.catalogue import DATASETS
 from fedcover.paper.definition import Definition
+from fedcover.paper.rows import IDENTITY
 from fedcover.paper.version import code_version
 
 MODEL = "gcn"
+JUDGED: dict[str, Any] = {"scores": ("lac",), "quantiles": ("exact",), "alphas": (0.1,)}
+"""Settings that change no model, each with a value that stands for all."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,13 @@ class Cell:
         """Its only method."""
         return self.config.methods[0]
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What its first seed's rows have in the columns dataset to model, and seed."""
+        config, model = self.config, recipe_of(self.method).method.model
+        place = (self.graph, config.clients, self.method, self.variant, model or config.model)
+        return *place, config.first_seed
+
     @cached_property
     def key(self) -> str:
         """A hash of the configuration and the code version."""
@@ -43,11 +54,8 @@ class Cell:
     def name(self) -> str:
         """For progress and errors."""
         seeds = self.config.seed_range
-        variant = f", {self.variant}" if self.variant else ""
-        return (
-            f"{self.graph}, K = {self.config.clients}, {self.method}{variant}, "
-            f"seeds {seeds[0]}-{seeds[-1]}"
-        )
+        what = f"{self.method}, {self.variant}" if self.variant else self.method
+        return f"{self.graph}, K = {self.config.clients}, {what}, seeds {seeds[0]}-{seeds[-1]}"
 
     @property
     def weight(self) -> float:
@@ -75,34 +83,27 @@ def cells(definitions: Iterable[Definition], preset: str) -> list[Cell]:
     A model is trained once and judged by every score, rule and level that some definition wants;
     so whichever target is asked for first, the others find its models judged already.
     """
-    wanted: dict[tuple[Any, ...], Config] = {}
+    wanted: dict[tuple[str, str, Config], Config] = {}
     for definition in definitions:
         for graph, variant, config in definition.configs(preset):
-            key = (graph, variant, _training(config))
-            wanted[key] = _union(wanted.get(key, config), config)
+            key = _model(graph, variant, config)
+            held = wanted.get(key, config)
+            both = {name: {*getattr(held, name), *getattr(config, name)} for name in JUDGED}
+            judged: dict[str, Any] = {name: tuple(sorted(both[name])) for name in JUDGED}
+            wanted[key] = replace(held, **judged)
     found = [Cell(graph, preset, variant, config) for (graph, variant, _), config in wanted.items()]
     return sorted(found, key=lambda cell: -cell.weight)
 
 
 def of(definition: Definition, preset: str, everything: Sequence[Cell]) -> list[Cell]:
     """The cells of the grid that one definition shows."""
-    own = {
-        (graph, variant, _training(config)) for graph, variant, config in definition.configs(preset)
-    }
-    return [c for c in everything if (c.graph, c.variant, _training(c.config)) in own]
+    own = {_model(*wanted) for wanted in definition.configs(preset)}
+    return [cell for cell in everything if _model(cell.graph, cell.variant, cell.config) in own]
 
 
-def _training(config: Config) -> str:
+def _model(graph: str, variant: str, config: Config) -> tuple[str, str, Config]:
     """What tells two models apart: everything but how they are judged."""
-    same = replace(config, scores=("lac",), quantiles=("exact",), alphas=(0.1,))
-    return json.dumps(asdict(same), sort_keys=True)
-
-
-def _union(one: Config, other: Config) -> Config:
-    def both(name: str) -> tuple[Any, ...]:
-        return tuple(sorted({*getattr(one, name), *getattr(other, name)}))
-
-    return replace(one, scores=both("scores"), quantiles=both("quantiles"), alphas=both("alphas"))
+    return graph, variant, replace(config, **JUDGED)
 
 
 def rows_of_target(definition: Definition, preset: str, rows: pl.DataFrame) -> pl.DataFrame:
@@ -110,35 +111,19 @@ def rows_of_target(definition: Definition, preset: str, rows: pl.DataFrame) -> p
 
     The grid may hold more scores, rules, levels and seeds of a model.
     """
-    selection, model = definition.presets[preset], definition.settings.get("model", MODEL)
-    variants = selection.all_variants
-    listed: dict[str, Sequence[Any]] = {
-        "dataset": definition.graphs,
-        "clients": definition.clients,
-        "method": selection.methods,
-        "variant": [variant.name for variant in variants],
-        "score": selection.scores,
-        "quantile": selection.quantiles,
-        "alpha": definition.alphas,
-    }
-    models = [
-        (variant.name, method, recipe_of(method).method.model or model)
-        for variant in variants
-        for method in variant.methods
+    shown, model = definition.presets[preset], definition.settings.get("model", MODEL)
+    graphs = product(definition.graphs, definition.clients, shown.methods, shown.all_variants)
+    judged = list(product(shown.scores, shown.quantiles, definition.alphas))
+    listed = [
+        (graph, clients, method, variant.name, recipe_of(method).method.model or model, *judge)
+        for graph, clients, method, variant in graphs
+        if method in variant.methods
+        for judge in judged
     ]
-    key = ["variant", "method", "model"]
-    return (
-        rows.filter(pl.col("seed") < definition.seeds)
-        .filter(pl.col(name).is_in(values) for name, values in listed.items())
-        .join(pl.DataFrame(models, schema=key, orient="row"), on=key, how="semi")
-        .sort(
-            *(
-                pl.col(name).replace_strict(values, range(len(values)), return_dtype=pl.Int64)
-                for name, values in listed.items()
-            ),
-            "seed",
-        )
-    )
+    *key, seed = IDENTITY
+    order = pl.DataFrame(listed, schema=key, orient="row").with_row_index("place")
+    own = rows.filter(pl.col(seed) < definition.seeds).join(order, on=key)
+    return own.sort("place", seed).drop("place")
 
 
 def seeds_of_target(definition: Definition, preset: str, rows: pl.DataFrame) -> pl.DataFrame:

@@ -12,21 +12,14 @@ from torch_geometric.data import Data
 
 from fedcover.graphs import load
 from fedcover.paper.version import code_version
-from fedcover.simulation.run import Run, run
+from fedcover.simulation.run import run
 from fedcover.tables import KEY, RESULTS
 
 if TYPE_CHECKING:
     from fedcover.paper.grid import Cell
 
-GROUP = pl.Struct(
-    {
-        "kind": pl.String,
-        "group": pl.String,
-        "n_test": pl.Float32,
-        "coverage": pl.Float32,
-        "set_size": pl.Float32,
-    }
-)
+_METRICS = dict.fromkeys(("n_test", "coverage", "set_size"), pl.Float32)
+GROUP = pl.Struct({"kind": pl.String, "group": pl.String, **_METRICS})
 SENT = pl.Struct({"kind": pl.String, "direction": pl.String, "bytes": pl.Int64, "rounds": pl.Int64})
 ROWS = pl.Schema(
     {
@@ -49,26 +42,10 @@ ROWS = pl.Schema(
 ``cell_seconds`` are for all rows of a cell together."""
 
 IDENTITY = (
-    "dataset",
-    "clients",
-    "method",
-    "variant",
-    "model",
-    "score",
-    "quantile",
-    "alpha",
-    "seed",
-)
+    "dataset", "clients", "method", "variant", "model", "score", "quantile", "alpha", "seed"
+)  # fmt: skip
 """What no two rows of one preset share."""
 KINDS = ("client", "class", "position", "size")
-
-
-def compute(cell: Cell, data: str | Path | None = None) -> pl.DataFrame:
-    """The rows of one cell, computed here and now."""
-    graph = graph_of(cell.graph, data)
-    began, began_cpu = time.perf_counter(), time.process_time()
-    finished = run(graph, cell.config)
-    return _rows(cell, finished, time.perf_counter() - began, time.process_time() - began_cpu)
 
 
 @lru_cache(maxsize=4)
@@ -77,7 +54,12 @@ def graph_of(name: str, data: str | Path | None) -> Data:
     return load(name, data)
 
 
-def _rows(cell: Cell, finished: Run, seconds: float, cpu_seconds: float) -> pl.DataFrame:
+def compute(cell: Cell, data: str | Path | None = None) -> pl.DataFrame:
+    """The rows of one cell, computed here and now."""
+    graph = graph_of(cell.graph, data)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    finished = run(graph, cell.config)
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
     groups = finished.groups.lazy()
     spread = groups.filter(pl.col("kind") == "all").select(*KEY, "coverage_sd")
     parts = (
@@ -94,11 +76,9 @@ def _rows(cell: Cell, finished: Run, seconds: float, cpu_seconds: float) -> pl.D
         .agg(pl.struct("kind", "direction", "bytes", "rounds").alias("sent"))
     )
     chosen = finished.info["chosen_on_validation"].get(cell.method, {})
+    by_seed = chosen.get("prototypes", [None] * cell.config.seeds)
     prototypes = pl.LazyFrame(
-        {
-            "seed": list(cell.config.seed_range),
-            "prototypes": chosen.get("prototypes", [None] * cell.config.seeds),
-        },
+        {"seed": cell.config.seed_range, "prototypes": by_seed},
         schema={"seed": pl.Int64, "prototypes": pl.Int64},
     )
     return (

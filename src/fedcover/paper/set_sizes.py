@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -14,6 +15,7 @@ from fedcover.paper.tables import Table, signed
 from fedcover.report.summary import summarise_rows
 
 CLOSE = 0.10
+PAPERS = {"aps-det": "aps"}
 CELL = ("dataset", "clients", "method", "variant", "model", "score", "quantile", "alpha")
 
 
@@ -28,50 +30,44 @@ def summarise_cells(rows: pl.DataFrame) -> pl.DataFrame:
 
 def cells_of(definition: Definition, preset: str, rows: pl.DataFrame) -> pl.DataFrame:
     """The summarised cells that the target shows, each with what was published of it."""
-    selection = definition.presets[preset]
-    cells = summarise_cells(rows_of_target(definition, preset, rows))
-    sizes = published.sizes(definition.published) if definition.published else {}
-    one_score = len({key[3] for key in sizes}) == 1
-    against = [selection.against.get(method, method) for method in cells["method"]]
-    found = []
-    for row, method in zip(cells.iter_rows(named=True), against, strict=True):
-        score = "aps" if one_score or row["score"] == "aps-det" else row["score"]
-        found.append(sizes.get((row["dataset"], row["clients"], method, score, row["level"])))
-    return cells.with_columns(
-        pl.Series("published_method", against, dtype=pl.String),
-        pl.Series("published", [size and size.mean for size in found], dtype=pl.Float64),
-        pl.Series("published_sd", [size and size.sd for size in found], dtype=pl.Float64),
+    against = definition.presets[preset].against
+    sizes = published.set_sizes().filter(table=definition.published or "")
+    # The paper's APS is deterministic, and its main table has no other score.
+    score = pl.lit("aps") if sizes["score"].n_unique() == 1 else pl.col("score").replace(PAPERS)
+    return (
+        summarise_cells(rows_of_target(definition, preset, rows))
+        .with_columns(pl.col("method").replace(against).alias("published_method"), their=score)
+        .join(
+            sizes.rename({"set_size": "published", "set_size_sd": "published_sd"}),
+            left_on=["dataset", "clients", "published_method", "their", "level"],
+            right_on=["dataset", "clients", "method", "score", "level"],
+            how="left",
+            maintain_order="left",
+        )
     )
 
 
 def cells_table(definition: Definition, preset: str, rows: pl.DataFrame) -> Table:
     """Graph, K and method down; for each level ours ± sd, its coverage, the paper's, difference."""
     cells = cells_of(definition, preset, rows)
-    selection = definition.presets[preset]
+    against = definition.presets[preset].against
     varying = [c for c in ("variant", "score", "quantile") if cells[c].n_unique() > 1]
     compared = cells["published"].is_not_null().any()
-    columns = ("size", "covers", "paper", "diff.") if compared else ("size", "covers")
+    columns = ["size", "covers", *(["paper", "diff."] if compared else [])]
     title = f"{definition.title} ({preset})"
-    notes = [_what(cells, definition), *_counts(cells), *_coverage_notes(cells)]
-    table = _table(title, definition, cells, ["method", *varying], columns, notes)
-    if selection.against:
+    extra = {}
+    if against:
         # The methods of ``against`` alone: one line a graph and K.
-        own = cells.filter(pl.col("method").is_in(list(selection.against)))
-        names = [
-            f"{ours} beside the paper's {theirs}" for ours, theirs in selection.against.items()
-        ]
-        title = f"{definition.title}: {', '.join(names)}"
-        table.extra["short"] = _table(title, definition, own, [], ("size", "covers", "paper"))
-    return table
+        own = cells.filter(pl.col("method").is_in(list(against)))
+        names = [f"{ours} beside the paper's {theirs}" for ours, theirs in against.items()]
+        short = f"{definition.title}: {', '.join(names)}"
+        extra["short"] = _table(short, definition, own, [], ["size", "covers", "paper"])
+    table = _table(title, definition, cells, ["method", *varying], columns)
+    return replace(table, notes=_notes(cells, definition), extra=extra)
 
 
 def _table(
-    title: str,
-    definition: Definition,
-    cells: pl.DataFrame,
-    keys: list[str],
-    columns: tuple[str, ...],
-    notes: list[str] | None = None,
+    title: str, definition: Definition, cells: pl.DataFrame, keys: list[str], columns: list[str]
 ) -> Table:
     """A line for each graph, K and further key; these columns for each level."""
     body = []
@@ -83,14 +79,13 @@ def _table(
             line += [texts.get(column, "–") for column in columns]
         body.append(line)
     headings = ["graph", "K", *keys]
-    headings += [
-        f"{level:.2f}" if c == "size" else c for level in definition.levels for c in columns
-    ]
+    for level in definition.levels:
+        headings += [f"{level:.2f}" if column == "size" else column for column in columns]
     data = cells.select(
         *CELL, "seeds", "set_size", "set_size_sd", "coverage", "coverage_se", "inside",
         "min_client_coverage", "accuracy", "published_method", "published", "published_sd",
     ).with_columns(pl.selectors.float().exclude("alpha").round(5))  # fmt: skip
-    return Table(title, headings, body, data, notes or [], words=len(keys) + 2 if keys else 1)
+    return Table(title, headings, body, data, words=len(keys) + 2 if keys else 1)
 
 
 def _texts(cell: dict[str, Any]) -> dict[str, str]:
@@ -103,41 +98,31 @@ def _texts(cell: dict[str, Any]) -> dict[str, str]:
     return texts
 
 
-def _what(cells: pl.DataFrame, definition: Definition) -> str:
+def _notes(cells: pl.DataFrame, definition: Definition) -> list[str]:
+    """What was measured; by method how ours compares; by rule how often the promise was kept."""
     scores, rules = (", ".join(cells[c].unique(maintain_order=True)) for c in ("score", "quantile"))
-    return (
+    notes = [
         f"Score {scores}; quantile {rules}; {definition.seeds} seeds; size: mean ± sd over seeds; "
         "coverage: mean over seeds and calibration/test re-splits. ▼: below its level by more than "
         "three standard errors of that mean; ▲: above the theorem's band by as much."
-    )
-
-
-def _counts(cells: pl.DataFrame) -> list[str]:
-    """By method: how often ours is at most the published size, at most 10 % above, larger."""
-    notes = []
+    ]
     compared = cells.filter(pl.col("published").is_not_null())
-    for (method, score), found in compared.group_by(["method", "score"], maintain_order=True):
+    for (method, score), found in compared.group_by("method", "score", maintain_order=True):
         ratio = found["set_size"] / found["published"] - 1
         low, close = int((ratio <= 0).sum()), int(((ratio > 0) & (ratio <= CLOSE)).sum())
         notes.append(
             f"{method}, {score}: at most the published size in {low} of {len(found)} cells, up to "
             f"10 % above in {close}, larger in {len(found) - low - close}."
         )
-    return notes
-
-
-def _coverage_notes(cells: pl.DataFrame) -> list[str]:
-    """By rule: how often the promise was kept."""
-    notes = []
-    for (rule,), block in cells.group_by(["quantile"], maintain_order=True):
-        if block["inside"].is_null().all():
+    for (rule,), block in cells.group_by("quantile", maintain_order=True):
+        inside, count = block["inside"], len(block)
+        if inside.is_null().all():
             notes.append(
                 f"{rule}: no guarantee; coverage is below its level in {block['below'].sum()} of "
-                f"{len(block)} cells, lowest {block['coverage'].to_numpy().min():.3f}."
+                f"{count} cells, lowest {block['coverage'].to_numpy().min():.3f}."
             )
         else:
             notes.append(
-                f"{rule}: coverage in the theorem's band in {int(block['inside'].sum())} of "
-                f"{len(block)} cells."
+                f"{rule}: coverage in the theorem's band in {inside.sum()} of {count} cells."
             )
     return notes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import polars as pl
@@ -80,20 +80,13 @@ class Store:
             frames.append(rows.with_columns(named))
         return pl.concat(frames) if frames else pl.DataFrame(schema=ROWS)
 
-    def write(self, cell: Cell, rows: pl.DataFrame) -> None:
-        """Add a finished cell: it appears with one rename."""
-        write_rows(self.path(cell), rows)
-
     @contextmanager
     def claim(self, cell: Cell) -> Iterator[bool]:
         """Whether the cell is ours to compute, as long as the block lasts."""
         lock = FileLock(self.locks / f"{cell.key}.lock")
-        try:
+        with suppress(Timeout):
             lock.acquire(timeout=0)
-        except Timeout:
-            yield False
-            return
         try:
-            yield True
+            yield lock.is_locked
         finally:
             lock.release()

@@ -8,31 +8,16 @@ from dataclasses import dataclass, field
 import polars as pl
 
 WIDE = 60  # characters that fit on a page, the gaps between columns not counted
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "−": r"$-$",
-    "–": "--",
-    "≤": r"$\leq$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "α": r"$\alpha$",
-    "ε": r"$\varepsilon$",
-    "Θ": r"$\Theta$",
-    "▼": r"$\downarrow$",
-    "▲": r"$\uparrow$",
-    "²": r"$^2$",
-    "|": r"$|$",
-}
+_SYMBOLS = {
+    "±": "pm", "≤": "leq", "×": "times", "·": "cdot", "α": "alpha", "ε": "varepsilon",
+    "Θ": "Theta", "▼": "downarrow", "▲": "uparrow",
+}  # fmt: skip
+_LATEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {letter: rf"$\{name}$" for letter, name in _SYMBOLS.items()}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"−": "$-$", "–": "--", "²": "$^2$", "|": "$|$"}
+)
 
 
 @dataclass(frozen=True)
@@ -98,4 +83,4 @@ def signed(number: float, form: str = "+.2f") -> str:
 
 def escape(text: str) -> str:
     """Text as LaTeX sees it."""
-    return "".join(_LATEX.get(letter, letter) for letter in text)
+    return text.translate(_LATEX)

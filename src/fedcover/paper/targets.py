@@ -7,6 +7,7 @@ import json
 import platform
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,8 @@ from fedcover import __version__
 from fedcover.errors import DataError
 from fedcover.extras import require
 from fedcover.paper import grid
-from fedcover.paper.accuracy import change_table
-from fedcover.paper.communication import bytes_table
+from fedcover.paper.comparisons import bytes_table, change_table, cuts_table, statistics_table
 from fedcover.paper.definition import UNTRAINED, Definition
-from fedcover.paper.graph_statistics import cuts_table, statistics_table
 from fedcover.paper.published import for_page
 from fedcover.paper.rows import IDENTITY
 from fedcover.paper.set_sizes import cells_of, cells_table
@@ -69,11 +68,8 @@ def produce(
     complete(needed, store, data=data, workers=workers, on_cell=on_cell)
 
     rows = {target: store.read(part) for target, part in own.items()}
-    shown = [
-        grid.rows_of_target(definition, preset, rows[definition.target])
-        for definition in targets
-        if definition.kind not in UNTRAINED
-    ]
+    trained = [definition for definition in targets if definition.kind not in UNTRAINED]
+    shown = [grid.rows_of_target(one, preset, rows[one.target]) for one in trained]
     name = hashlib.sha256(str(out.resolve()).encode()).hexdigest()[:20]
     with FileLock(store.locks / f"out-{name}.lock"):  # rows are read, joined and written
         if shown:
@@ -83,7 +79,7 @@ def produce(
             about = provenance(preset, joined)
             write(out / ABOUT, (json.dumps(about, indent=2) + "\n").encode())
             _write_page(out, preset, joined, about)
-        return [_draw(definition, preset, rows, out, data) for definition in targets]
+        return [_draw(one, preset, rows[one.target], out, data) for one in targets]
 
 
 def redraw(
@@ -97,22 +93,17 @@ def redraw(
     except (OSError, ValueError) as error:
         raise DataError(f"{out / ABOUT} cannot be read; run fedcover paper again.") from error
     _write_page(out, preset, rows, about)
-    same = {definition.target: rows for definition in targets}
-    return [_draw(definition, preset, same, out, data) for definition in targets]
+    return [_draw(definition, preset, rows, out, data) for definition in targets]
 
 
 def _draw(
-    definition: Definition,
-    preset: str,
-    rows: dict[str, pl.DataFrame],
-    out: Path,
-    data: str | Path | None,
+    definition: Definition, preset: str, rows: pl.DataFrame, out: Path, data: str | Path | None
 ) -> tuple[Definition, Table]:
     """``TARGET.md``, ``.tex``, ``.csv``, and ``.svg``, ``.png`` of a figure."""
     if definition.kind in UNTRAINED:
         table = OF_GRAPHS[definition.kind](definition, data)
     else:
-        table = OF_ROWS[definition.kind](definition, preset, rows[definition.target])
+        table = OF_ROWS[definition.kind](definition, preset, rows)
     name = definition.target
     files = {f"{name}.csv": table.data.write_csv().encode()}
     for stem, one in {name: table, **{f"{name}-{k}": t for k, t in table.extra.items()}}.items():
@@ -120,7 +111,7 @@ def _draw(
     if definition.figure:
         from fedcover.paper.figures import draw
 
-        cells = cells_of(definition, preset, rows[definition.target])
+        cells = cells_of(definition, preset, rows)
         figures = draw(cells, definition.figure, f"{definition.title} ({preset})")
         files |= {f"{name}.{kind}": content for kind, content in figures.items()}
     for file, content in files.items():
@@ -190,9 +181,8 @@ def commit() -> str:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        return named[0]
-    except (OSError, IndexError):
-        return platform.processor() or "unknown"
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"

@@ -22,19 +22,22 @@ def code_version() -> str:
     """Twelve hex digits that change with the program and its numerical libraries."""
     digest = hashlib.sha256(fingerprint(Path(__file__).parents[2], CELL, BESIDE).encode())
     for library in LIBRARIES:
-        digest.update(f"{library}={_version(library)}".encode())
+        try:
+            number = version(library)
+        except PackageNotFoundError:  # an extra that is not installed
+            number = ""
+        digest.update(f"{library}={number}".encode())
     return digest.hexdigest()[:12]
 
 
 def fingerprint(root: Path, module: str, beside: tuple[str, ...] = ()) -> str:
     """A hash of a module and of all that it imports below ``root``.
 
-    Comments, docstrings and layout do not count: what is parsed is compared, not what is written.
+    Comments, docstrings and layout do not count: what is executed is compared, not the text.
     """
     digest = hashlib.sha256()
     for name, tree in sorted(sources(root, module, beside).items()):
-        digest.update(name.encode())
-        digest.update(meaning(tree).encode())
+        digest.update(f"{name}{ast.dump(tree)}".encode())
     return digest.hexdigest()
 
 
@@ -42,8 +45,7 @@ def sources(root: Path, module: str, beside: tuple[str, ...] = ()) -> dict[str, 
     """The files below ``root`` that importing and using a module executes, by their paths; those
     whose paths begin with one of ``beside`` are left out.
 
-    Imports inside functions count: methods load their algorithms that way. Imports for type
-    checkers do not: they are never executed.
+    Imports inside functions count: methods load their algorithms that way.
     """
     found: dict[str, ast.Module] = {}
     pending = [module]
@@ -53,45 +55,33 @@ def sources(root: Path, module: str, beside: tuple[str, ...] = ()) -> dict[str, 
         for name in (f"{place}{end}" for place in above for end in (".py", "/__init__.py")):
             if name in found or name.startswith(beside) or not (root / name).is_file():
                 continue
-            found[name] = ast.parse((root / name).read_text(encoding="utf-8"))
+            found[name] = executed((root / name).read_text(encoding="utf-8"))
             pending += _imported(found[name], name.removesuffix(".py").split("/"))
     return found
 
 
-def _imported(node: ast.AST, importer: list[str]) -> Iterator[str]:
+def executed(source: str) -> ast.Module:
+    """The syntax tree without what is never executed: docstrings, and imports for type checkers."""
+    tree: ast.Module = _Executed().visit(ast.parse(source))
+    return tree
+
+
+class _Executed(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if text else node
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        return node.orelse if ast.unparse(node.test).endswith("TYPE_CHECKING") else node
+
+
+def _imported(tree: ast.Module, importer: list[str]) -> Iterator[str]:
     """What a module may import; of ``from a import b``, ``a.b`` may be a module or not."""
-    children = list(ast.iter_child_nodes(node))
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        above = importer[: -node.level] if node.level else []
-        base = ".".join([*above, *filter(None, [node.module])])
-        yield from (f"{base}.{alias.name}" for alias in node.names)
-    elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-        children = [*node.orelse]
-    for child in children:
-        yield from _imported(child, importer)
-
-
-def meaning(tree: ast.Module) -> str:
-    """A module's syntax tree without docstrings."""
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [part for part in body if not _is_text(part)]  # type: ignore[attr-defined]
-    return ast.dump(tree)
-
-
-def _is_text(part: ast.AST) -> bool:
-    return (
-        isinstance(part, ast.Expr)
-        and isinstance(part.value, ast.Constant)
-        and isinstance(part.value.value, str)
-    )
-
-
-def _version(library: str) -> str:
-    try:
-        return version(library)
-    except PackageNotFoundError:  # an extra that is not installed
-        return ""
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = importer[: -node.level] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +18,10 @@ import numpy as np
 import polars as pl
 
 from fedcover.carriers.stacked import threads
-from fedcover.config import recipe_of
 from fedcover.errors import DataError
 from fedcover.paper.grid import Cell
 from fedcover.paper.rows import IDENTITY, compute, graph_of
-from fedcover.paper.store import Store
+from fedcover.paper.store import Store, write_rows
 from fedcover.paper.version import code_version
 
 POLL = 1.0  # seconds between looks at a cell that another process computes
@@ -45,24 +44,34 @@ def complete(
 ) -> None:
     """Compute every missing cell; cells that another process is at are waited for."""
     pending = store.missing(cells)
-    clock = _Clock(cells, pending, on_cell)
+    clock = _Clock(len(cells), pending, on_cell)
     if not pending:
         return
     for graph in {cell.graph for cell in pending}:
         graph_of(graph, data)  # a missing file is said before any work, not by a worker
     count = min(workers or os.cpu_count() or 1, len(pending))
-    with _one_thread_each(), _pool(count) as pool:
+    spawned = get_context("spawn")
+    with _one_thread_each(), ProcessPoolExecutor(count, spawned, initializer=_enter) as pool:
         while pending:
             futures = {
                 pool.submit(_compute, cell, store.folder, data, code_version()): cell
                 for cell in pending
             }
             try:
-                _follow(futures, clock)
-            except BaseException:
+                for future in as_completed(futures):
+                    if future.result():
+                        clock.finished(futures[future])
+            except BaseException as error:
+                # End the workers now: what they have in hand is lost, the store is whole.
                 for future in futures:
                     future.cancel()
-                _stop(pool)
+                for process in list((pool._processes or {}).values()):
+                    process.terminate()
+                if isinstance(error, BrokenProcessPool):
+                    raise DataError(
+                        "A worker process died, perhaps for lack of memory; try --workers 1. What "
+                        "was finished is kept."
+                    ) from None
                 raise
             pending = store.missing(pending)
             if pending:
@@ -76,52 +85,28 @@ def _compute(cell: Cell, folder: Path, data: str | Path | None, code: str) -> bo
     store = Store(folder)
     with store.claim(cell) as ours:
         if ours and not store.holds(cell):
-            store.write(cell, compute(cell, data))
+            write_rows(store.path(cell), compute(cell, data))
     return store.holds(cell)
-
-
-def _follow(futures: dict[Future[bool], Cell], clock: _Clock) -> None:
-    """Report cells as they are finished, here or by another process."""
-    waiting = set(futures)
-    while waiting:
-        done, waiting = wait(waiting, timeout=POLL, return_when=FIRST_COMPLETED)
-        for future in done:
-            cell = futures[future]
-            try:
-                if future.result():
-                    clock.finished(cell)
-            except BrokenProcessPool:
-                raise DataError(
-                    "A worker process died, perhaps for lack of memory; try --workers 1. What was "
-                    "finished is kept."
-                ) from None
 
 
 class _Clock:
     """Counts cells and estimates the time that remains from the weights of what is done."""
 
-    def __init__(
-        self, cells: Sequence[Cell], pending: Sequence[Cell], on_cell: OnCell | None
-    ) -> None:
-        self._total = len(cells)
-        self._left = {cell.key: cell for cell in pending}
-        self._on_cell = on_cell
-        self._began = time.perf_counter()
-        self._weight = 0.0
-        if on_cell is not None:
-            on_cell(self._total - len(self._left), self._total, None, "")
+    def __init__(self, total: int, pending: Sequence[Cell], on_cell: OnCell | None) -> None:
+        self._total, self._on_cell = total, on_cell
+        self._left = {cell.key: cell.weight for cell in pending}
+        self._whole, self._began = sum(self._left.values()), time.perf_counter()
+        self._report(None, "")
 
     def finished(self, cell: Cell) -> None:
         self._left.pop(cell.key, None)
-        self._weight += cell.weight
+        remains = sum(self._left.values())
+        spent = time.perf_counter() - self._began
+        self._report(spent * remains / (self._whole - remains), cell.name)
+
+    def _report(self, seconds_left: float | None, name: str) -> None:
         if self._on_cell is not None:
-            speed = self._weight / (time.perf_counter() - self._began)
-            remains = sum(left.weight for left in self._left.values()) / speed
-            self._on_cell(self._total - len(self._left), self._total, remains, cell.name)
-
-
-def _pool(count: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_enter)
+            self._on_cell(self._total - len(self._left), self._total, seconds_left, name)
 
 
 def _enter() -> None:
@@ -140,25 +125,17 @@ def _leave_with_parent() -> None:
         os._exit(1)
 
 
-def _stop(pool: ProcessPoolExecutor) -> None:
-    """End the workers now: what they have in hand is lost, what is in the store is whole."""
-    for process in list((pool._processes or {}).values()):
-        process.terminate()
-
-
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
     """Libraries read these variables when a worker loads them."""
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    before = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in THREAD_VARIABLES:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @dataclass(frozen=True)
@@ -175,17 +152,11 @@ class Comparison:
 def sample(cells: Sequence[Cell], stored: pl.DataFrame, count: int, seed: int) -> list[Cell]:
     """So many of the stored cells, drawn without regard to their cost."""
     held = {tuple(row) for row in stored.select(*IDENTITY[:5], "seed").iter_rows()}
-    known = [c for c in cells if _identity(c) in held]
+    known = [cell for cell in cells if cell.identity in held]
     if not known:
         raise DataError("none of the stored rows belongs to a cell of the grid.")
     drawn = np.random.default_rng(seed).permutation(len(known))[:count]
     return [known[i] for i in sorted(drawn)]
-
-
-def _identity(cell: Cell) -> tuple[object, ...]:
-    config = cell.config
-    model = recipe_of(cell.method).method.model or config.model
-    return (cell.graph, config.clients, cell.method, cell.variant, model, config.first_seed)
 
 
 def verify(

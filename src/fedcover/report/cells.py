@@ -40,12 +40,7 @@ def cells(
     if len(twice):
         named = ", ".join(f"{name} {twice[name][0]}" for name in (*key, "seed"))
         raise DataError(f"The results hold two rows for {named}; each may occur once.")
-    held = {
-        (*part, str(kind)): table
-        for (*part, kind), table in groups.partition_by(
-            [*key, "kind"], as_dict=True, maintain_order=True
-        ).items()
-    }
+    held = groups.partition_by([*key, "kind"], as_dict=True, maintain_order=True)
     rows = pl.concat(rows.partition_by(SETTING, maintain_order=True))  # a setting's stay together
     rows = rows.with_columns(pl.lit(resplits).alias("resplits"))
     found = []
@@ -57,19 +52,16 @@ def cells(
             kind: _clients(table, worst) if kind == "client" else _grouped(table)
             for kind, table in tables.items()
         }
-        option = is_option(cell["method"])
-        found.append({**cell, "option": option, "worst": worst, "groups": by_kind})
+        cell |= {"option": is_option(cell["method"]), "worst": worst, "groups": by_kind}
+        found.append(cell)
     return found
 
 
 def _grouped(table: pl.DataFrame) -> list[dict[str, Any]]:
     """A kind's groups: means over seeds with their spread."""
     found = table.group_by("group", maintain_order=True).agg(
-        pl.col("n_test").mean(),
-        pl.col("coverage", "set_size").mean(),
-        pl.col("coverage").std().alias("coverage_sd"),
-        pl.col("set_size").std().alias("set_size_sd"),
-        pl.len().alias("seeds"),
+        pl.col("n_test", "coverage", "set_size").mean(),
+        pl.col("coverage", "set_size").std().name.suffix("_sd"),
     )
     return found.to_dicts()
 
@@ -107,11 +99,10 @@ def worst_client(table: pl.DataFrame | None, partition: str) -> dict[str, Any] |
 
 def view_key(view: Sequence[Any]) -> str:
     """A view, or a cell, as the page's script spells it: no number is rounded."""
-    parts = (
+    return "|".join(
         np.format_float_positional(part, trim="-") if isinstance(part, float) else str(part)
         for part in view
     )
-    return "|".join(parts)
 
 
 def views(found: Sequence[Cell]) -> dict[tuple[Any, ...], list[Cell]]:

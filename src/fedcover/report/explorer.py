@@ -19,7 +19,7 @@ SHARES = 10_000  # steps of a probability
 STEPS = 100_000  # steps of a score
 MOST_NUMBERS = 600_000  # probabilities and scores on a page: about 3 MB
 
-_KEY = ["method", "score", "quantile", "alpha"]
+CELL = ("method", "score", "quantile", "alpha")
 
 ABSENT = (
     "This run folder holds no nodes.parquet, edges.parquet and scores.parquet: an earlier version "
@@ -28,15 +28,15 @@ ABSENT = (
 
 
 def explorer(stored: Stored, labels: list[str]) -> dict[str, Any] | None:
-    """Nodes, edges, probabilities, scores, thresholds and sets in columns; None for an old run."""
-    if stored.nodes is None or stored.edges is None:
+    """Nodes, edges, probabilities, scores, sets and thresholds in columns; None for an old run."""
+    if not stored.drawing:
         return None
-    if stored.scores is None or stored.sets is None:
-        return None
-    nodes, clients = stored.nodes, _natural(_names(stored.nodes["client"]))
+    nodes, edges = stored.drawing["nodes"], stored.drawing["edges"]
+    clients = nodes["client"].unique(maintain_order=True).to_list()
+    if all(name.isdecimal() for name in clients):
+        clients.sort(key=int)
     index = {name: i for i, name in enumerate(nodes["node"].to_list())}
     roles = ["training", "validation", "calibration", "test", "unlabelled"]
-    edges = stored.edges
     return {
         "clients": clients,
         "roles": roles,
@@ -53,47 +53,42 @@ def explorer(stored: Stored, labels: list[str]) -> dict[str, Any] | None:
         "source": [index[node] for node in edges["source"]],
         "target": [index[node] for node in edges["target"]],
         "cut": edges["cut"].cast(pl.Int8).to_list(),
-        **_scored(stored.scores, stored.sets, _first_thresholds(stored, labels), index, labels),
+        **_scored(stored.drawing["scores"], stored.drawing["sets"], index, labels),
+        "thresholds": _first_thresholds(stored, labels),
     }
 
 
 def _scored(
-    scores: pl.DataFrame,
-    sets: pl.DataFrame,
-    thresholds: dict[str, Any],
-    index: dict[str, int],
-    labels: list[str],
+    scores: pl.DataFrame, sets: pl.DataFrame, index: dict[str, int], labels: list[str]
 ) -> dict[str, Any]:
     """Test nodes: ``explained`` are their positions, to which all further lists are parallel."""
-    explained = _names(scores["node"])
     # The same number of nodes for all methods, so that a list's place says which node it is.
     tables = scores.partition_by(["method", "score"], as_dict=True, maintain_order=True)
     room = MOST_NUMBERS // max(1, 2 * len(tables) * len(labels))
-    explained = explained[:: max(1, -(-len(explained) // max(room, 1)))]
-    chosen = pl.DataFrame({"node": explained}, schema={"node": pl.String})
+    explained = scores.select("node").unique(maintain_order=True)
+    explained = explained.gather_every(max(1, -(-len(explained) // max(room, 1))))
     probs: dict[str, list[int | None]] = {}
     values: dict[str, list[int | None]] = {}
     for (method, score), table in tables.items():
-        own = chosen.join(table, on="node", maintain_order="left")
+        own = explained.join(table, on="node", maintain_order="left")
         if str(method) not in probs:
             probs[str(method)] = _steps(own["probs"].explode(), SHARES)
         values[f"{method}|{score}"] = _steps(own["scores"].explode(), STEPS)
     patterns: dict[tuple[int, ...], int] = {}
     code = {name: i for i, name in enumerate(labels)}
     which: dict[str, list[int]] = {}
-    for cell, table in sets.partition_by(_KEY, as_dict=True, maintain_order=True).items():
-        own = chosen.join(table, on="node", maintain_order="left")
+    for cell, table in sets.partition_by(CELL, as_dict=True, maintain_order=True).items():
+        own = explained.join(table, on="node", maintain_order="left")
         which[view_key(cell)] = [
             patterns.setdefault(tuple(code[name] for name in spelt or ()), len(patterns))
             for spelt in own["set"].to_list()
         ]
     return {
-        "explained": [index[node] for node in explained],
+        "explained": [index[node] for node in explained["node"]],
         "probs": probs,
         "scores": values,
         "sets": which,
         "patterns": [list(pattern) for pattern in patterns],
-        "thresholds": thresholds,
     }
 
 
@@ -102,10 +97,10 @@ def _first_thresholds(stored: Stored, labels: list[str]) -> dict[str, Any]:
     seed = stored.results["seed"][0]
     if stored.thresholds is None:
         first = stored.results.filter(pl.col("seed") == seed)
-        return {view_key(row[:-1]): _short(row[-1]) for row in first.select(*_KEY, "q_hat").rows()}
+        return {view_key(row[:-1]): _short(row[-1]) for row in first.select(*CELL, "q_hat").rows()}
     first = stored.thresholds.filter(pl.col("seed") == seed)
     found: dict[str, Any] = {}
-    for cell, table in first.partition_by(_KEY, as_dict=True, maintain_order=True).items():
+    for cell, table in first.partition_by(CELL, as_dict=True, maintain_order=True).items():
         own = {group: _short(q_hat) for group, q_hat in table.select("group", "q_hat").rows()}
         by_label = table["kind"][0] == "class"
         found[view_key(cell)] = [own[label] for label in labels] if by_label else own
@@ -115,16 +110,6 @@ def _first_thresholds(stored: Stored, labels: list[str]) -> dict[str, Any]:
 def _short(q_hat: float) -> float | None:
     """None where it is infinite."""
     return round(q_hat, 6) if np.isfinite(q_hat) else None
-
-
-def _names(column: pl.Series) -> list[str]:
-    """Different values in the order of their first appearance."""
-    return [str(value) for value in column.unique(maintain_order=True)]
-
-
-def _natural(names: list[str]) -> list[str]:
-    """Numbers by their value, other names as they come."""
-    return sorted(names, key=int) if all(name.isdecimal() for name in names) else names
 
 
 def _codes(column: pl.Series, names: list[str]) -> list[int]:

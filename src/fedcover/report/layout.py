@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 GOLDEN = np.pi * (3.0 - np.sqrt(5.0))  # a sunflower's angle: points that are spread evenly
 ISLAND_STEPS = 150
@@ -30,27 +31,20 @@ def positions(
     n = len(client)
     if not n:
         return np.zeros((0, 2))
-    counts = np.bincount(client, minlength=clients)
-    radius = np.sqrt(counts / np.pi)
+    radius = np.sqrt(np.bincount(client, minlength=clients) / np.pi)
     ends = client[edges]
     cut = ends[0] != ends[1]
-    weight = np.zeros((clients, clients)) if clients <= MANY else None
-    if weight is not None:
-        np.add.at(weight, (ends[0][cut], ends[1][cut]), 1.0)
-        np.add.at(weight, (ends[1][cut], ends[0][cut]), 1.0)
-    centre = _islands(radius, weight)
+    centre = _islands(radius, ends[:, cut])
 
     lean = np.zeros((n, 2))
     for here, there in (edges[:, cut], edges[::-1, cut]):
         away = centre[client[there]] - centre[client[here]]
         np.add.at(lean, here, away / np.maximum(np.linalg.norm(away, axis=1), 1e-9)[:, None])
     place = np.empty((n, 2))
-    local = np.empty(n, dtype=np.int64)
     for number in range(clients):
         own = np.flatnonzero(client == number)
-        local[own] = np.arange(len(own))
-        inside = edges[:, ~cut & (ends[0] == number)]
-        place[own] = centre[number] + radius[number] * _island(local[inside], lean[own])
+        inside = np.searchsorted(own, edges[:, ~cut & (ends[0] == number)])
+        place[own] = centre[number] + radius[number] * _island(inside, lean[own])
     place -= (place.max(axis=0) + place.min(axis=0)) / 2
     return np.asarray(place / max(float(np.abs(place).max()), 1e-9))
 
@@ -62,22 +56,25 @@ def _sunflower(n: int) -> Points:
     return np.asarray(np.stack([far * np.cos(k * GOLDEN), far * np.sin(k * GOLDEN)], axis=1))
 
 
-def _islands(radius: NDArray[np.float64], weight: NDArray[np.float64] | None) -> Points:
+def _islands(radius: NDArray[np.float64], cut: NDArray[np.integer]) -> Points:
     """Centres of the islands: close where many edges were cut, and never on top of each other."""
     clients = len(radius)
     place: Points = _sunflower(clients) * 1.6 * np.sqrt((radius**2).sum())
-    if weight is None or clients == 1:
+    if clients == 1 or clients > MANY:
         return place
-    pull = weight / max(float(weight.max()), 1.0)
-    least = GAP * (radius[:, None] + radius[None, :])
+    between = np.zeros((clients, clients))
+    np.add.at(between, tuple(cut), 1.0)
+    between += between.T
+    pull = between / max(float(between.max()), 1.0)
+    least = GAP * (radius[:, None] + radius)
     for step in range(ISLAND_STEPS):
-        dx, dy = (place[None, :, axis] - place[:, None, axis] for axis in (0, 1))
+        dx, dy = (place[:, axis] - place[:, None, axis] for axis in (0, 1))
         far = np.sqrt(dx * dx + dy * dy) + 1e-9
         inward = 0.12 * (1.0 - step / ISLAND_STEPS) / np.sqrt(clients) * (pull + 0.02)
         move = np.where(far > least, inward * (far - least), 0.5 * (far - least)) / far
         np.fill_diagonal(move, 0.0)
         place = place + np.stack([(move * dx).sum(axis=1), (move * dy).sum(axis=1)], axis=1)
-    return np.asarray(place)
+    return place
 
 
 def _island(edges: NDArray[np.int64], lean: Points) -> Points:
@@ -101,7 +98,12 @@ def _island(edges: NDArray[np.int64], lean: Points) -> Points:
         length = np.maximum(np.linalg.norm(force, axis=1), 1e-9)[:, None]
         place = place + force / length * np.minimum(length, 0.12 * (1.0 - step / steps))
     place -= place.mean(axis=0)
-    return _into_disc(place)
+    # Directions and the order of distances stay, the distances are spread over the disc: half of
+    # the way only, so that what is dense stays visibly denser.
+    far = np.linalg.norm(place, axis=1)
+    even = np.sqrt((rankdata(far, "ordinal") - 0.5) / n)
+    wanted = 0.5 * even + 0.5 * far / max(float(far.max()), 1e-9)
+    return np.asarray(place / np.maximum(far, 1e-9)[:, None] * wanted[:, None])
 
 
 def _push(place: Points, k: float) -> Points:
@@ -124,15 +126,3 @@ def _push(place: Points, k: float) -> Points:
         sums = apart @ with_one
         force[rows] = place[rows] * sums[:, :1] - sums[:, 1:]
     return force
-
-
-def _into_disc(place: Points) -> Points:
-    """Keep directions and the order of distances, spread the distances over the disc.
-
-    Half of the way only: what is dense stays visibly denser.
-    """
-    far = np.linalg.norm(place, axis=1)
-    rank = np.argsort(np.argsort(far, kind="stable"), kind="stable")
-    even = np.sqrt((rank + 0.5) / len(place))
-    wanted = 0.5 * even + 0.5 * far / max(float(far.max()), 1e-9)
-    return np.asarray(place / np.maximum(far, 1e-9)[:, None] * wanted[:, None])

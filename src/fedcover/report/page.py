@@ -30,8 +30,8 @@ def write_run_page(folder: str | Path) -> Path:
     """Write a run folder's ``report.html`` from its other files; it is whole or as it was."""
     folder = Path(folder)
     payload = run_payload(read_folder(folder))
-    name = payload["cells"]["dataset"][0]
-    title = f"{name}, {payload['cells']['clients'][0]} clients"
+    cells = payload["cells"]
+    title = f"{cells['dataset'][0]}, {cells['clients'][0]} clients"
     # Beside the folder: nothing foreign may be left in it.
     return _write(folder / PAGE, render(payload, title), beside=folder.resolve().parent)
 
@@ -63,27 +63,28 @@ def write_grid_page(
 
 def render(payload: dict[str, Any], title: str) -> str:
     """The page's HTML; the same payload gives the same text."""
-    from jinja2 import DictLoader, Environment, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    here = files("fedcover.report")
-    templates, vendor = here / "templates", here / "vendor"
-    source = (templates / "page.html.jinja").read_text(encoding="utf-8")
     environment = Environment(
-        loader=DictLoader({"page": source}),
+        loader=PackageLoader("fedcover.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page").render(
+    return environment.get_template("page.html.jinja").render(
         title=title,
         payload=payload,
         version=__version__,
         data=dumps(payload),
-        style=(templates / "style.css").read_text(encoding="utf-8"),
-        vendor=[(vendor / name).read_text(encoding="utf-8") for name in VENDOR],
-        scripts=[(templates / name).read_text(encoding="utf-8") for name in SCRIPTS],
+        style=_text("templates/style.css"),
+        vendor=[_text(f"vendor/{name}") for name in VENDOR],
+        scripts=[_text(f"templates/{name}") for name in SCRIPTS],
     )
+
+
+def _text(name: str) -> str:
+    return (files("fedcover.report") / name).read_text(encoding="utf-8")
 
 
 def _require(table: pl.DataFrame, columns: Sequence[str], name: str) -> None:

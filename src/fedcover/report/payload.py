@@ -14,6 +14,7 @@ from fedcover.conformal import RULES
 from fedcover.report.cells import KINDS, SETTING, Cell, cells, is_option, view_key, views
 from fedcover.report.explorer import ABSENT, explorer
 from fedcover.report.folder import Stored
+from fedcover.report.summary import with_spread
 from fedcover.report.verdict import grid_cards, recommended, run_cards
 from fedcover.tables import KEY
 
@@ -44,8 +45,7 @@ def run_payload(stored: Stored) -> dict[str, Any]:
     calibrate = str(config.get("calibrate", "pooled"))
     single = {"preset": pl.lit(""), "variant": pl.lit("")}
     whose = {name: pl.lit(results[name][0]) for name in ("dataset", "clients")}
-    spread = groups.filter(pl.col("kind") == "all").select(*KEY, "coverage_sd")
-    rows = results.join(spread, on=KEY, how="left", maintain_order="left").with_columns(**single)
+    rows = with_spread(results, groups).with_columns(**single)
     groups = groups.with_columns(**single, **whose)
     found = cells(rows, groups, int(config.get("resplits", 100)), calibrate)
     return {
@@ -96,17 +96,14 @@ def grid_payload(
     """A grid's page: many settings, no single nodes."""
     inside = rows.select(*SETTING, *KEY, "groups").explode("groups").drop_nulls("groups")
     found = cells(rows.drop("groups"), inside.unnest("groups"), resplits)
+    leading = [(key, recommended(own)) for key, own in views(found).items()]
     return {
         "kind": "grid",
         **_tables(found),
         "verdicts": {"": grid_cards(found)},
-        "best": {
-            view_key(key): best["method"]
-            for key, own in views(found).items()
-            if (best := recommended(own))
-        },
+        "best": {view_key(key): best["method"] for key, best in leading if best},
         "published": published.to_dicts() if published is not None else [],
-        "partition": rows["partition"][0] if len(rows) else "",
+        "partition": rows["partition"][0],
         "notes": list(notes),
     }
 
@@ -125,13 +122,9 @@ def _tables(found: Sequence[Cell]) -> dict[str, Any]:
     methods = list(dict.fromkeys(cell["method"] for cell in found))
     names: dict[str, int] = {}
     return {
-        "methods": [  # marks come after options; otherwise the run's own order stays
-            _method(name) for name in sorted(methods, key=is_option, reverse=True)
-        ],
-        "rules": {
-            rule: RULES[rule].guarantee
-            for rule in dict.fromkeys(cell["quantile"] for cell in found)
-        },
+        # Marks come after options; otherwise the run's own order stays.
+        "methods": [_method(name) for name in sorted(methods, key=is_option, reverse=True)],
+        "rules": {cell["quantile"]: RULES[cell["quantile"]].guarantee for cell in found},
         "cells": {
             name: [view_key([cell[name]]) if name == "alpha" else cell[name] for cell in found]
             for name in found[0]
@@ -154,19 +147,17 @@ def _packed(cell: Cell, kind: str, names: dict[str, int]) -> list[list[Any]]:
     """A cell's groups as columns: name, n, coverage, size, and seed (clients) or both spreads."""
     rows = cell["groups"].get(kind, [])
     group = [names.setdefault(row["group"], len(names)) for row in rows]
-    fields = ["n_test", "coverage", "set_size"]
-    fields += ["seed"] if kind == "client" else ["coverage_sd", "set_size_sd"]
-    short = {"n_test": 1, "coverage": 4, "set_size": 3, "coverage_sd": 4, "set_size_sd": 3}
-    return [group, *([_round(row[name], short.get(name, 0)) for row in rows] for name in fields)]
+    digits = {"n_test": 1, "coverage": 4, "set_size": 3}
+    digits |= {"seed": 0} if kind == "client" else {"coverage_sd": 4, "set_size_sd": 3}
+    return [group, *([_round(row[name], few) for row in rows] for name, few in digits.items())]
 
 
 def _labels(stored: Stored) -> list[str]:
     """Label names in the graph's order, which is the order of the lists in scores.parquet."""
-    known = stored.info.get("graph", {}).get("label_names")
-    if known:
+    if known := stored.info.get("graph", {}).get("label_names"):
         return [str(name) for name in known]
-    classes = stored.groups.filter(pl.col("kind") == "class")["group"].unique(maintain_order=True)
-    return classes.to_list()
+    classes = stored.groups.filter(pl.col("kind") == "class")["group"]
+    return classes.unique(maintain_order=True).to_list()
 
 
 def _round(value: Any, digits: int) -> Any:

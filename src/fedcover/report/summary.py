@@ -7,34 +7,31 @@ of that mean; where scores tie, the upper end does not apply (docs/guarantee.md)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isnan
 from typing import Any
 
 import polars as pl
 
 from fedcover.conformal import RULES, base_score, beta_binomial, coverage_band
+from fedcover.tables import KEY
 
 CELL = ("score", "quantile", "method", "alpha")
 STANDARD_ERRORS = 3
 MEANS = (
-    "clients",
-    "n_calibration",
-    "n_test",
-    "set_size",
-    "coverage",
-    "singleton_rate",
-    "empty_rate",
-    "min_client_coverage",
-    "accuracy",
-)
+    "clients", "n_calibration", "n_test", "set_size", "coverage", "singleton_rate", "empty_rate",
+    "min_client_coverage", "accuracy",
+)  # fmt: skip
 
 
 def summarise(results: pl.DataFrame, groups: pl.DataFrame, resplits: int) -> pl.DataFrame:
     """A run's cells (see :func:`summarise_rows`): one for each score, rule, method and level."""
-    key = [*CELL, "seed"]
-    spread = groups.filter(pl.col("kind") == "all").select(*key, "coverage_sd")
-    rows = results.join(spread, on=key, how="left", maintain_order="left")
-    return summarise_rows(rows.with_columns(pl.lit(resplits).alias("resplits")), CELL)
+    rows = with_spread(results, groups).with_columns(pl.lit(resplits).alias("resplits"))
+    return summarise_rows(rows, CELL)
+
+
+def with_spread(results: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    """The rows of ``results.csv`` with ``coverage_sd``, which ``groups.csv`` holds."""
+    spread = groups.filter(pl.col("kind") == "all").select(*KEY, "coverage_sd")
+    return results.join(spread, on=KEY, how="left", maintain_order="left")
 
 
 def summarise_rows(
@@ -57,18 +54,18 @@ def summarise_rows(
         .group_by(by, maintain_order=True)
         .agg(
             *(pl.col(name).mean() for name in MEANS if name not in by),
-            pl.col("set_size").std().alias("set_size_sd"),
-            pl.col("coverage").std().alias("coverage_sd"),
+            pl.col("set_size", "coverage").std().name.suffix("_sd"),
             error.alias("coverage_se"),
             pl.len().alias("seeds"),
         )
         .with_columns((short > STANDARD_ERRORS * pl.col("coverage_se")).alias("below"))
     )
-    bands = [_band(cell, calibrate) for cell in cells.iter_rows(named=True)]
-    schema = {"low": pl.Float64, "high": pl.Float64}
-    cells = cells.hstack(pl.DataFrame(bands, schema=schema, orient="row"))
-    statuses = [status(cell) for cell in cells.iter_rows(named=True)]
-    return cells.with_columns(pl.Series("status", statuses, dtype=pl.String))
+    judged = []
+    for cell in cells.iter_rows(named=True):
+        low, high = _band(cell, calibrate)
+        judged.append((low, high, status({**cell, "low": low, "high": high})))
+    schema = {"low": pl.Float64, "high": pl.Float64, "status": pl.String}
+    return cells.hstack(pl.DataFrame(judged, schema=schema, orient="row"))
 
 
 def status(cell: Mapping[str, Any]) -> str:
@@ -85,11 +82,8 @@ def status(cell: Mapping[str, Any]) -> str:
 
 def _spread(rows: pl.DataFrame) -> pl.Series:
     """The measured spread over re-splits, or what theory gives where none was measured."""
-    seeds = rows.select("coverage_sd", "alpha", "n_calibration", "n_test").iter_rows()
-    spread = [
-        beta_binomial(alpha, n, m)[1] if sd is None or isnan(sd) else sd
-        for sd, alpha, n, m in seeds
-    ]
+    seeds = rows.select("coverage_sd", "alpha", "n_calibration", "n_test").fill_nan(None)
+    spread = [beta_binomial(*seed)[1] if sd is None else sd for sd, *seed in seeds.iter_rows()]
     return pl.Series("coverage_sd", spread, dtype=pl.Float64)
 
 
@@ -114,21 +108,9 @@ def closed_share(results: pl.DataFrame) -> pl.DataFrame:
     is no larger than two of its standard errors over the seeds: a share of nothing means nothing.
     """
     cell = ["score", "quantile", "alpha"]
-    sizes = results.pivot(
-        on="method", index=[*cell, "seed"], values="set_size", maintain_order=True
-    )
+    seeds = results.pivot("method", index=[*cell, "seed"], values="set_size", maintain_order=True)
     distance, gained = pl.col("fed") - pl.col("restored"), pl.col("fed") - pl.col("gen")
-    return (
-        sizes.with_columns(distance.alias("distance"), gained.alias("gained"))
-        .group_by(cell, maintain_order=True)
-        .agg(
-            pl.col("distance", "gained").mean(),
-            (pl.col("distance").std() / pl.len().sqrt()).fill_null(0.0).alias("error"),
-        )
-        .with_columns(
-            pl.when(pl.col("distance") > 2 * pl.col("error"))
-            .then(pl.col("gained") / pl.col("distance"))
-            .alias("closed")
-        )
-        .select(*cell, "closed")
-    )
+    error = (distance.std() / pl.len().sqrt()).fill_null(0.0)
+    clear = pl.when(distance.mean() > 2 * error)
+    closed = clear.then(gained.mean() / distance.mean()).alias("closed")
+    return seeds.group_by(cell, maintain_order=True).agg(closed)

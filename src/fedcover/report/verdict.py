@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from fedcover.conformal import RULES
 from fedcover.report.cells import Cell, views
 
 Card = dict[str, str]
+Answer = tuple[str, str, str]  # in large type, in sentences, and its tone: good, bad or plain
 JUDGED = ("inside", "below", "above")
 TOLERANCE = 1e-9
-
-
-def card(question: str, answer: str, text: str, tone: str = "plain") -> Card:
-    """A card; ``tone`` is ``good``, ``bad`` or ``plain``."""
-    return {"question": question, "answer": answer, "text": text, "tone": tone}
 
 
 def recommended(cells: Sequence[Cell]) -> Cell | None:
@@ -34,15 +29,25 @@ def recommended(cells: Sequence[Cell]) -> Cell | None:
 def run_cards(cells: Sequence[Cell], whole: Sequence[Cell]) -> list[Card]:
     """The three cards of one view; ``whole`` are all cells of the page, for the count."""
     best = recommended(cells)
-    return [_take(cells, best), _held(cells, whole), _worst(cells, best)]
+    answers = _take(cells, best), _held(cells, whole), _worst(cells, best)
+    return _cards("Which method to take?", answers)
 
 
 def grid_cards(cells: Sequence[Cell]) -> list[Card]:
     """The three cards of a grid: over all its cells."""
-    return [_most_often(cells), _grid_held(cells), _grid_worst(cells)]
+    answers = _most_often(cells), _grid_held(cells), _grid_worst(cells)
+    return _cards("Which method has the smallest sets?", answers)
 
 
-def level(cell: Cell) -> str:
+def _cards(first: str, answers: Sequence[Answer]) -> list[Card]:
+    questions = (first, "Did the guarantee hold?", "Which client is worst off?")
+    return [
+        {"question": question, "answer": answer, "text": text, "tone": tone}
+        for question, (answer, text, tone) in zip(questions, answers, strict=True)
+    ]
+
+
+def _level(cell: Cell) -> str:
     """1 − α as people write it."""
     return f"{round(1 - cell['alpha'], 6):g}"
 
@@ -51,29 +56,29 @@ def _of(cells: Sequence[Cell], *statuses: str) -> list[Cell]:
     return [cell for cell in cells if cell["status"] in statuses]
 
 
-def _take(cells: Sequence[Cell], best: Cell | None) -> Card:
-    question, rule = "Which method to take?", cells[0]["quantile"]
+def _take(cells: Sequence[Cell], best: Cell | None) -> Answer:
+    rule = cells[0]["quantile"]
     options = [cell for cell in cells if cell["option"]]
     if not options:
         text = "All methods here need what no party of a federation has; they are marks."
-        return card(question, "None of these", text)
+        return "None of these", text, "plain"
     if not RULES[rule].guarantee:
         least = min(options, key=lambda cell: cell["set_size"])
         text = (
             f"The quantile rule {rule} promises no coverage. Its smallest sets are those of "
             f"{least['method']}: {least['set_size']:.2f} labels, coverage "
-            f"{least['coverage']:.3f} for a target of {level(least)}."
+            f"{least['coverage']:.3f} for a target of {_level(least)}."
         )
-        return card(question, "None with this rule", text, "bad")
+        return "None with this rule", text, "bad"
     if best is None:
-        text = f"No method reached its target of {level(cells[0])} with this score and rule."
-        return card(question, "None of these", text, "bad")
+        text = f"No method reached its target of {_level(cells[0])} with this score and rule."
+        return "None of these", text, "bad"
     text = (
         f"Its sets hold {best['set_size']:.2f} labels on average and contain the true one "
         f"for {best['coverage']:.1%} of the nodes; at least {100 - 100 * best['alpha']:.4g}% was "
         "promised."
     )
-    return card(question, best["method"], f"{text} {_against_fed(cells, best)}".strip(), "good")
+    return best["method"], f"{text} {_against_fed(cells, best)}".strip(), "good"
 
 
 def _against_fed(cells: Sequence[Cell], best: Cell) -> str:
@@ -86,18 +91,14 @@ def _against_fed(cells: Sequence[Cell], best: Cell) -> str:
     return f"That is {less:.0%} smaller than plain FedAvg (fed, {fed['set_size']:.2f})."
 
 
-def _held(cells: Sequence[Cell], whole: Sequence[Cell]) -> Card:
-    question = "Did the guarantee hold?"
+def _held(cells: Sequence[Cell], whole: Sequence[Cell]) -> Answer:
     judged, inside = _of(cells, *JUDGED), _of(cells, "inside")
     if not judged:
-        short = sum(cell["below"] for cell in cells)
-        reached = (
-            f"{short} of {len(cells)} methods missed the target of {level(cells[0])}"
-            if short
-            else "all methods reached the target anyway"
-        )
+        reached = "all methods reached the target anyway"
+        if short := sum(cell["below"] for cell in cells):
+            reached = f"{short} of {len(cells)} methods missed the target of {_level(cells[0])}"
         text = f"The rule {cells[0]['quantile']} has no guarantee that could hold. Here {reached}."
-        return card(question, "There is none", f"{text} Take the rule exact for one.", "bad")
+        return "There is none", f"{text} Take the rule exact for one.", "bad"
     high = max((cell["high"] for cell in judged if cell["high"] is not None), default=None)
     low = judged[0]["low"]
     promised = f"between {low:.3f} and {high:.3f}" if high is not None else f"at {low:.3f} or more"
@@ -107,33 +108,30 @@ def _held(cells: Sequence[Cell], whole: Sequence[Cell]) -> Card:
     )
     if below := _of(cells, "below"):
         names = ", ".join(f"{cell['method']} ({cell['coverage']:.3f})" for cell in below)
-        return card(question, "No", f"Below the target: {names}. {text}", "bad")
+        return "No", f"Below the target: {names}. {text}", "bad"
     if above := ", ".join(cell["method"] for cell in _of(cells, "above")):
         text = f"{text} Above the band, so larger than need be: {above}."
-        return card(question, "Yes, with room", text)
-    return card(question, "Yes", text, "good")
+        return "Yes, with room", text, "plain"
+    return "Yes", text, "good"
 
 
-def _worst(cells: Sequence[Cell], best: Cell | None) -> Card:
-    question = "Which client is worst off?"
+def _worst(cells: Sequence[Cell], best: Cell | None) -> Answer:
     chosen = best or min(cells, key=lambda cell: cell["set_size"])
     worst = chosen["worst"]
     if worst is None:
-        return card(question, "Not recorded", "This run holds no coverage by client.")
+        return "Not recorded", "This run holds no coverage by client.", "plain"
     short = (1 - chosen["alpha"]) - worst["coverage"]
     where = "" if worst["seed"] is None or chosen["seeds"] < 2 else f" of seed {worst['seed']}"
     against = f"{short:.3f} below" if short > TOLERANCE else "still at or above"
     text = (
         f"With {chosen['method']} its coverage is {worst['coverage']:.3f}, {against} the target of "
-        f"{level(chosen)}, over {worst['n_test']:.0f} test nodes. The promise is for all clients "
+        f"{_level(chosen)}, over {worst['n_test']:.0f} test nodes. The promise is for all clients "
         "together, not for each."
     )
-    answer = f"Client {worst['group']}{where}"
-    return card(question, answer, text, "bad" if short > 0.05 else "plain")
+    return f"Client {worst['group']}{where}", text, "bad" if short > 0.05 else "plain"
 
 
-def _most_often(cells: Sequence[Cell]) -> Card:
-    question = "Which method has the smallest sets?"
+def _most_often(cells: Sequence[Cell]) -> Answer:
     contests = [
         best["method"]
         for own in views(cells).values()
@@ -141,40 +139,37 @@ def _most_often(cells: Sequence[Cell]) -> Card:
     ]
     if not contests:
         text = "No setting has several methods whose guarantee held, so there is nothing to rank."
-        return card(question, "No contest", text)
+        return "No contest", text, "plain"
     (first, count), *others = Counter(contests).most_common()
     rest = ", ".join(f"{name} in {wins}" for name, wins in others)
     text = f"It has the smallest sets that keep the promise in {count} of {len(contests)} settings"
-    return card(question, first, f"{text}; {rest}." if rest else f"{text}.", "good")
+    return first, f"{text}; {rest}." if rest else f"{text}.", "good"
 
 
-def _grid_held(cells: Sequence[Cell]) -> Card:
-    question = "Did the guarantee hold?"
+def _grid_held(cells: Sequence[Cell]) -> Answer:
     inside, below, above = (len(_of(cells, status)) for status in JUDGED)
     judged = inside + below + above
     if not judged:
-        text = "No cell of this grid uses a rule with a guarantee."
-        return card(question, "There is none", text)
+        return "There is none", "No cell of this grid uses a rule with a guarantee.", "plain"
     text = (
         f"Mean coverage lies in the theorem's band in {inside} of {judged} cells that have a "
         f"guarantee; {below} lie below it, {above} above."
     )
     tone = "bad" if below else "plain" if above else "good"
-    return card(question, f"In {inside} of {judged} cells", text, tone)
+    return f"In {inside} of {judged} cells", text, tone
 
 
-def _grid_worst(cells: Sequence[Cell]) -> Card:
-    question = "Which client is worst off?"
+def _grid_worst(cells: Sequence[Cell]) -> Answer:
     judged = _of(cells, *JUDGED) or cells
     held = [cell for cell in judged if cell["worst"] and cell["option"]]
     if not held:
-        return card(question, "Not recorded", "These results hold no coverage by client.")
+        return "Not recorded", "These results hold no coverage by client.", "plain"
     chosen = min(held, key=lambda cell: cell["worst"]["coverage"] - (1 - cell["alpha"]))
-    worst: dict[str, Any] = chosen["worst"]
+    worst = chosen["worst"]
     where = "" if worst["seed"] is None else f", seed {worst['seed']}"
     text = (
         f"{chosen['dataset']}, K = {chosen['clients']}{where}, {chosen['method']}, "
-        f"{chosen['score']}: coverage {worst['coverage']:.3f} for a target of {level(chosen)}, "
+        f"{chosen['score']}: coverage {worst['coverage']:.3f} for a target of {_level(chosen)}, "
         f"over {worst['n_test']:.0f} test nodes. The promise is for all clients together."
     )
-    return card(question, f"Client {worst['group']} on {chosen['dataset']}", text, "bad")
+    return f"Client {worst['group']} on {chosen['dataset']}", text, "bad"

@@ -36,13 +36,16 @@ def folds(graph: Data, config: Config, count: int) -> list[Repetition]:
     blind = graph.clone()
     blind.y = graph.y.clone()
     blind.y[np.flatnonzero(~_share(first.roles))] = BLANK
+    parties = [
+        replace(party, y=np.where(_share(party.roles), party.y, BLANK)) for party in first.data
+    ]
     repetitions = []
     for number in range(count):
-        data = [_blind(party) for party in first.data]
-        if number and "split" not in graph:
-            data = [replace(party, roles=redrawn(party, number)) for party in data]
-        seed = config.first_seed + number
-        data = [replace(party, seed=seed) for party in data]
+        seed, anew = config.first_seed + number, number and "split" not in graph
+        data = [
+            replace(party, seed=seed, roles=redrawn(party, number) if anew else party.roles)
+            for party in parties
+        ]
         repetitions.append(Repetition(blind, first.partition, seed, data))
     return repetitions
 
@@ -54,10 +57,6 @@ def redrawn(party: PartyData, number: int) -> NDArray[np.int8]:
     share = _share(party.roles)
     result[share] = rng.permutation(party.roles[share])
     return result
-
-
-def _blind(party: PartyData) -> PartyData:
-    return replace(party, y=np.where(_share(party.roles), party.y, BLANK))
 
 
 def _share(roles: NDArray[np.int8]) -> NDArray[np.bool_]:

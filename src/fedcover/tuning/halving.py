@@ -35,8 +35,7 @@ class Budget:
     def __init__(
         self, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.seconds, self._clock = seconds, clock
-        self._began = clock()
+        self.seconds, self._clock, self._began = seconds, clock, clock()
 
     @property
     def used(self) -> float:
@@ -102,13 +101,12 @@ class Ladder:
         best = self.best()
         if best is None or best.candidate == reference or len(best.losses) < 2:
             return None
-        beside = (t for t in self.trials if (t.candidate, t.rung) == (reference, best.rung))
-        other = next(beside, None)
-        if other is None:
-            return None
-        difference = best.losses - other.losses
-        error = difference.std(ddof=1) / math.sqrt(len(difference))
-        return float(difference.mean()), float(error)
+        for other in self.trials:
+            if (other.candidate, other.rung) == (reference, best.rung):
+                difference = best.losses - other.losses
+                error = difference.std(ddof=1) / math.sqrt(len(difference))
+                return float(difference.mean()), float(error)
+        return None
 
 
 def halve(
@@ -128,10 +126,8 @@ def halve(
     (r + 1)/rungs of the budget; those that were not begun are out. On later rungs the most
     promising come first. Where a single candidate is left, it goes to the last rung at once.
     """
-    budget = budget or Budget()
-    ladder = Ladder()
+    budget, ladder, rung = budget or Budget(), Ladder(), 0
     waiting = sorted(range(candidates), key=lambda candidate: candidate not in carried)
-    rung = 0
     while True:
         measured: list[Trial] = []
         for done, candidate in enumerate(waiting):
@@ -153,6 +149,6 @@ def halve(
         measured.sort(key=lambda trial: (trial.loss, trial.candidate))
         order = [trial.candidate for trial in measured]
         promising = order[: math.ceil(len(order) / eta)]
-        waiting = [candidate for candidate in order if candidate in carried]
-        waiting += [candidate for candidate in promising if candidate not in carried]
+        waiting = [candidate for candidate in order if candidate in {*carried, *promising}]
+        waiting.sort(key=lambda candidate: candidate not in carried)
         rung = rungs - 1 if len(waiting) == 1 else rung + 1

@@ -74,17 +74,15 @@ def draw(config: Config, count: int, rng: np.random.Generator) -> list[Candidate
     """
     axes = axes_of(config)
     shape = tuple(len(values) for values in axes.values())
-    candidates = {_key(first): first for first in [as_given(config)]}
+    candidates = [as_given(config)]
     for point in rng.permutation(math.prod(shape)):
         if len(candidates) >= count:
             break
-        places = np.unravel_index(int(point), shape)
-        drawn = _fitting(
-            {axis: values[int(i)] for (axis, values), i in zip(axes.items(), places, strict=True)}
-        )
-        candidates.setdefault(_key(drawn), drawn)
-    methods = axes["method"]
-    return sorted(candidates.values(), key=lambda one: methods.index(one.settings["method"]))
+        places = zip(axes.items(), np.unravel_index(int(point), shape), strict=True)
+        drawn = _fitting({axis: values[int(i)] for (axis, values), i in places})
+        if drawn not in candidates:
+            candidates.append(drawn)
+    return sorted(candidates, key=lambda one: axes["method"].index(one.settings["method"]))
 
 
 def _fitting(settings: dict[str, Any]) -> Candidate:
@@ -94,7 +92,3 @@ def _fitting(settings: dict[str, Any]) -> Candidate:
     if recipe.base != "gen":
         idle |= {"prototypes", "share"}
     return Candidate({axis: value for axis, value in settings.items() if axis not in idle})
-
-
-def _key(candidate: Candidate) -> tuple[tuple[str, Any], ...]:
-    return tuple(candidate.settings.items())
