@@ -181,11 +181,13 @@ def _features(x: sparse.csr_array | NDArray[np.floating]) -> torch.Tensor:
     matrix = sparse.csr_array(x, dtype=np.float32, copy=True)
     matrix.sum_duplicates()  # also sorts the columns of each row
     matrix.eliminate_zeros()
-    parts = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data)
+    starts, columns = (
+        torch.from_numpy(p.astype(np.int64)) for p in (matrix.indptr, matrix.indices)
+    )
+    values = torch.from_numpy(matrix.data)
     with warnings.catch_warnings():  # torch calls its CSR layout beta, once a process
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        tensors = map(torch.from_numpy, parts)
-        return torch.sparse_csr_tensor(*tensors, size=x.shape, check_invariants=True)
+        return torch.sparse_csr_tensor(starts, columns, values, size=x.shape, check_invariants=True)
 
 
 def bag_of_words(x: sparse.csr_array | NDArray[np.floating]) -> bool:

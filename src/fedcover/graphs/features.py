@@ -115,7 +115,7 @@ def _numbers(
     if values.dtype == pl.Null:
         values = values.cast(pl.Float32)
     if not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
-        table.refuse(f"has the type {listed([str(values.dtype)])}, not numbers", column=name)
+        table.refuse_type(name, "numbers")
     given = values.is_not_null()
     numbers = values.cast(pl.Float32, strict=False)
     gaps = ~given | numbers.is_nan().fill_null(False)
@@ -160,7 +160,7 @@ def _categories(
     values = table.frame[name]
     if not (values.dtype in _WORDS or values.dtype.is_integer() or values.dtype == pl.Boolean):
         if values.dtype != pl.Null:
-            table.refuse(f"has the type {listed([str(values.dtype)])}, not text", column=name)
+            table.refuse_type(name, "text")
         values = values.cast(pl.String)
     text = _words(values)
     if missing == "refuse":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import compress
 from math import ceil
 
 import numpy as np
@@ -225,7 +226,7 @@ def _promise(
         kind: tuple(
             name
             for name, row in zip(members, table, strict=True)
-            if exact_rank(alpha, int(row.sum()), np.count_nonzero(row)) > row.sum()
+            if exact_rank(alpha, int(row.sum()), int((row > 0).sum())) > row.sum()
         )
         for kind, (members, table) in held.items()
     }
@@ -236,7 +237,7 @@ def _promise(
         needed=_least(alpha, K),
         needed_alone=alone,
         band=coverage_band(alpha, n, K) if rank <= n else (1.0, 1.0),
-        too_small=tuple(names[k] for k in np.flatnonzero(counts < alone)),
+        too_small=tuple(compress(names, counts < alone)),
         small_classes=small["y"],
         small_groups=small.get("group", ()),
     )
@@ -332,7 +333,7 @@ def _features(x: sparse.csr_array | NDArray[np.float32]) -> Features:
     else:
         other = np.bincount(x.indices[(x.data != 0) & (x.data != 1)], minlength=columns)
         filled = x.count_nonzero()
-    numeric, share = np.count_nonzero(other), int(filled) / max(rows * columns, 1)
+    numeric, share = int((other > 0).sum()), int(filled) / max(rows * columns, 1)
     return Features(columns, columns - numeric, numeric, not isinstance(x, np.ndarray), share)
 
 

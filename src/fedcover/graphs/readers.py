@@ -132,10 +132,8 @@ def _nodes(path: Path, schema: Schema | None, group: str | None) -> Table:
         )
     own = () if group is None else (group,)
     file, wanted = _file(path, "nodes"), (*NODE_COLUMNS, *own)
-    if schema is None:
-        return Table(file, wanted, needed=("id", "label", *own))
-    words = [name for name, kind in schema.features if isinstance(kind, tuple)]
-    return Table(file, wanted, needed=("id", *own), features=schema.names, words=words)
+    label = ("label",) if schema is None else ()
+    return Table(file, wanted, ("id", *label, *own), schema)
 
 
 def _file(folder: Path, stem: str) -> Path:
