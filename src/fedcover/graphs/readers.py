@@ -21,7 +21,7 @@ from fedcover.graphs.assemble import Marks, assemble
 from fedcover.graphs.features import MAX_CATEGORIES, Features, read_features
 from fedcover.graphs.labels import NO_LABEL, encode, too_many
 from fedcover.graphs.schema import Column, Schema
-from fedcover.graphs.splits import NO_ROLE, ROLE_WORDS, Role
+from fedcover.graphs.splits import NO_ROLE, ROLE_NAMES, ROLE_WORDS, Role
 from fedcover.graphs.tables import Table, find_table
 
 NODE_COLUMNS = ("id", "label", "client", "split")
@@ -210,14 +210,17 @@ def _split(nodes: Table, y: NDArray[np.int64]) -> NDArray[np.int8]:
     words = nodes.text("split", empty=True)
     labelled = pl.Series(y != NO_LABEL)
     nodes.refuse_where(words.is_null() & labelled, "split", "is empty")
-    roles = words.str.to_lowercase().replace_strict(ROLE_WORDS, default=None, return_dtype=pl.Int8)
-    known = ", ".join(role.name.lower() for role in Role)
-    unknown = roles.is_null() & words.is_not_null()
-    nodes.refuse_where(unknown, "split", f"{{}} is not one of {known}", words)
+    roles = role_numbers(words)
+    why = f"{{}} is not one of {', '.join(ROLE_NAMES)}"
+    nodes.refuse_where(roles.is_null() & words.is_not_null(), "split", why, words)
     numbers = roles.fill_null(NO_ROLE).to_numpy().copy()
     numbers[y == NO_LABEL] = NO_ROLE
-    if labelled.any():
-        for role in (Role.TRAIN, Role.CALIB, Role.TEST):
-            if not (numbers == role).any():
-                nodes.refuse(f"no node has {role.name.lower()!r}", column="split")
+    for role in (Role.TRAIN, Role.CALIB, Role.TEST):
+        if labelled.any() and role not in numbers:
+            nodes.refuse(f"no node has {ROLE_NAMES[role]!r}", column="split")
     return numbers
+
+
+def role_numbers(words: pl.Series) -> pl.Series:
+    """The roles that words stand for, null where they stand for none."""
+    return words.str.to_lowercase().replace_strict(ROLE_WORDS, default=None, return_dtype=pl.Int8)
