@@ -6,7 +6,7 @@ training nodes, which only a split tells apart (:mod:`fedcover.graphs.scaling`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import polars as pl
@@ -45,10 +45,9 @@ class Features:
 
 def check_missing(missing: str) -> None:
     """Refuse another word than those of :data:`Missing`."""
-    if missing not in get_args(Missing):
-        raise UsageError(
-            f"missing is {missing!r}; it must be one of {', '.join(get_args(Missing))}."
-        )
+    known = get_args(Missing)
+    if missing not in known:
+        raise UsageError(f"missing is {missing!r}; it must be one of {', '.join(known)}.")
 
 
 def read_features(
@@ -57,13 +56,11 @@ def read_features(
     """Turn the columns of these names into features, with the schema's types if there is one."""
     check_missing(missing)
     agreed = {} if schema is None else dict(schema.features)
-    blocks: list[NDArray[np.float32] | sparse.csr_array] = []
+    blocks: list[Any] = []
     columns: list[Column] = []
-    empty: list[NDArray[np.int64]] = []
-    width = 0
+    empty, width = [np.empty((2, 0), dtype=np.int64)], 0
     for name in names:
         kind = agreed.get(name)
-        block: NDArray[np.float32] | sparse.csr_array
         if isinstance(kind, tuple) or (kind is None and _is_wordy(table, name)):
             block, kind = _categories(table, name, missing, kind)
         else:
@@ -76,7 +73,7 @@ def read_features(
         x = sparse.csr_array(sparse.hstack(blocks, format="csr", dtype=np.float32))
     else:
         x = np.concatenate(blocks, axis=1)
-    return Features(x, tuple(columns), np.concatenate([*empty, np.empty((2, 0), int)], axis=1))
+    return Features(x, tuple(columns), np.concatenate(empty, axis=1))
 
 
 def _is_wordy(table: Table, name: str) -> bool:
@@ -98,7 +95,7 @@ def _words(values: pl.Series) -> pl.Series:
 
 
 def _are_booleans(values: pl.Series) -> bool:
-    """Whether all words of a column of words are true and false."""
+    """Whether it is a column of words that are all true and false."""
     if values.dtype not in _WORDS:
         return False
     words = _words(values).drop_nulls().unique().str.to_lowercase()
@@ -145,16 +142,15 @@ def _parsed(table: Table, name: str) -> pl.Series:
     wrong = numbers.is_null() & text.is_not_null()
     if not wrong.any():
         return numbers
-    booleans = text.str.to_lowercase().replace_strict(
-        _BOOLEANS, default=None, return_dtype=pl.Float32
-    )
+    lower = text.str.to_lowercase()
+    booleans = lower.replace_strict(_BOOLEANS, default=None, return_dtype=pl.Float32)
     if booleans.null_count() > _words(text).null_count():
         table.refuse_where(wrong, name, "{} is not a number", text)
     return booleans
 
 
 def _categories(
-    table: Table, name: str, missing: str, agreed: Kind | None
+    table: Table, name: str, missing: str, kinds: tuple[str, ...] | None
 ) -> tuple[sparse.csr_array, Kind]:
     """A column of words as (n, categories) of 0 and 1, a missing one as zeros alone."""
     values = table.frame[name]
@@ -165,22 +161,9 @@ def _categories(
     text = _words(values)
     if missing == "refuse":
         table.refuse_where(text.is_null(), name, f"is empty{_HINT}")
-    if agreed is None:
-        if table.is_csv:
-            table.refuse_where(separated(text), name, _SEPARATED, text)
-        kinds = tuple(sorted(text.drop_nulls().unique().to_list()))
-        count = len(text) - text.null_count()
-        if len(kinds) > MAX_CATEGORIES or (len(kinds) == count and count > 1):
-            if text.cast(pl.Float32, strict=False).null_count() == text.null_count():
-                table.refuse("holds numbers as text; store them as numbers", column=name)
-            table.refuse(
-                f"has {len(kinds)} different words for {count} nodes, so that it looks like an "
-                f"identifier; leave it out, or keep at most {MAX_CATEGORIES} that repeat",
-                column=name,
-            )
+    if kinds is None:
+        kinds = _found(table, name, text)
     else:
-        assert isinstance(agreed, tuple)
-        kinds = agreed
         why = f"{{}} is not among the agreed categories {listed(kinds)}"
         table.refuse_where(~text.is_in(list(kinds)), name, why, text)
     codes = text.cast(pl.Enum(kinds)).to_physical()
@@ -188,3 +171,20 @@ def _categories(
     columns = codes.drop_nulls().to_numpy().astype(np.int64)
     ones = np.ones(len(rows), dtype=np.float32)
     return sparse.csr_array((ones, (rows, columns)), shape=(len(text), len(kinds))), kinds
+
+
+def _found(table: Table, name: str, text: pl.Series) -> tuple[str, ...]:
+    """The categories of a column of words, unless they are something else."""
+    if table.is_csv:
+        table.refuse_where(separated(text), name, _SEPARATED, text)
+    known = text.drop_nulls()
+    kinds, count = tuple(sorted(known.unique().to_list())), len(known)
+    if len(kinds) > MAX_CATEGORIES or (len(kinds) == count and count > 1):
+        if known.cast(pl.Float32, strict=False).null_count() == 0:
+            table.refuse("holds numbers as text; store them as numbers", column=name)
+        table.refuse(
+            f"has {len(kinds)} different words for {count} nodes, so that it looks like an "
+            f"identifier; leave it out, or keep at most {MAX_CATEGORIES} that repeat",
+            column=name,
+        )
+    return kinds
