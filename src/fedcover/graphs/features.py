@@ -5,7 +5,6 @@ training nodes, which only a split tells apart (:mod:`fedcover.graphs.scaling`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -31,18 +30,6 @@ _WORDS = (pl.String, pl.Categorical, pl.Enum)
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
-@dataclass(frozen=True)
-class Features:
-    """The matrix (n, features), the columns it was made of, and which cells are empty.
-
-    ``missing`` (2, m) are rows and columns of cells that await a training mean and hold 0.
-    """
-
-    x: sparse.csr_array | NDArray[np.float32]
-    columns: tuple[Column, ...]
-    missing: NDArray[np.int64]
-
-
 def check_missing(missing: str) -> None:
     """Refuse another word than those of :data:`Missing`."""
     known = get_args(Missing)
@@ -52,8 +39,12 @@ def check_missing(missing: str) -> None:
 
 def read_features(
     table: Table, names: Sequence[str], missing: str = "refuse", schema: Schema | None = None
-) -> Features:
-    """Turn the columns of these names into features, with the schema's types if there is one."""
+) -> tuple[sparse.csr_array | NDArray[np.float32], tuple[Column, ...], NDArray[np.int64]]:
+    """Turn the columns of these names into features, with the schema's types if there is one.
+
+    Returns the matrix (n, features), the columns it was made of, and the rows and columns (2, m) of
+    cells that await a training mean and hold 0.
+    """
     check_missing(missing)
     agreed = {} if schema is None else dict(schema.features)
     blocks: list[Any] = []
@@ -73,7 +64,7 @@ def read_features(
         x = sparse.csr_array(sparse.hstack(blocks, format="csr", dtype=np.float32))
     else:
         x = np.concatenate(blocks, axis=1)
-    return Features(x, tuple(columns), np.concatenate(empty, axis=1))
+    return x, tuple(columns), np.concatenate(empty, axis=1)
 
 
 def _is_wordy(table: Table, name: str) -> bool:

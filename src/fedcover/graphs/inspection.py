@@ -190,9 +190,10 @@ def inspect(
     ``roles`` (n,) are those that a run would draw; None where it could not, and then nothing is
     said about promises. Labels below 0 are unknown ones. Linear in nodes and edges.
     """
-    facts, owner, K = _graph_facts(graph), partition.client, partition.clients
+    owner, K = partition.client, partition.clients
     if roles is None:
-        return Inspection(facts, partition.method, _client_facts(graph, partition, None))
+        whole, clients = _facts(graph, partition)
+        return Inspection(whole, partition.method, clients)
     calib = roles == Role.CALIB
     counts = np.bincount(owner[calib], minlength=K)
     n = int(counts.sum())
@@ -203,10 +204,11 @@ def inspect(
         if kind in graph:
             member, shape = graph[kind].numpy()[calib], (len(graph[names]), K)
             held[kind] = graph[names], _crossed(member, owner[calib], shape)
+    whole, clients = _facts(graph, partition, counts)
     return Inspection(
-        facts,
+        whole,
         partition.method,
-        _client_facts(graph, partition, counts),
+        clients,
         n_calibration=n,
         slack=K / (n + K),
         test_distance=float(np.abs(test / test.sum() - (counts + 1) / (n + K)).sum() / 2),
@@ -250,36 +252,15 @@ def _least(alpha: float, clients: int) -> int:
     return max(1, ceil(clients * (1 / (exact.limit_denominator(10**12) or exact) - 1)))
 
 
-def _graph_facts(graph: Data) -> GraphFacts:
-    source, target = graph.edge_index.numpy()
-    n, y = int(graph.num_nodes), graph.y.numpy()
-    count, component = components(graph)
-    by_label = np.bincount(y[y >= 0], minlength=len(graph.label_names))
-    known, same = _alike(y, source, target)
-    return GraphFacts(
-        name=str(graph.name),
-        nodes=n,
-        edges=len(source) // 2,
-        features=_features(feature_matrix(graph)),
-        labels=dict(zip(graph.label_names, by_label.tolist(), strict=True)),
-        unlabelled=int((y < 0).sum()),
-        isolated=int((np.bincount(source, minlength=n) == 0).sum()),
-        components=count,
-        largest_component=int(np.bincount(component).max()),
-        homophily=_share(same.sum(), known.sum()),
-        missing=_missing(graph),
-        own_clients=len(graph.client_names) if "client" in graph else 0,
-    )
-
-
-def _client_facts(
-    graph: Data, partition: Partition, calibration: NDArray[np.int64] | None
-) -> tuple[ClientFacts, ...]:
-    """Count every client's part; ``calibration`` is how many such nodes each has, if known."""
+def _facts(
+    graph: Data, partition: Partition, calibration: NDArray[np.int64] | None = None
+) -> tuple[GraphFacts, tuple[ClientFacts, ...]]:
+    """Count the graph and every client's part; ``calibration`` is how many such nodes each has."""
     K, owner, y = partition.clients, partition.client, graph.y.numpy()
     source, target = graph.edge_index.numpy()
     of_edge, kept = owner[source], owner[source] == owner[target]
-    known, same = _alike(y, source, target)
+    known = (y[source] >= 0) & (y[target] >= 0)
+    same = known & (y[source] == y[target])
     # Every edge is there in both directions, so an inner one is seen twice by its client, and a
     # cut one once by each of its two.
     inner, cut, judged, alike = (
@@ -288,10 +269,10 @@ def _client_facts(
     )
     nodes, inner = np.bincount(owner, minlength=K), inner // 2
     table = _crossed(owner[y >= 0], y[y >= 0], (K, len(graph.label_names)))
-    labelled = table.sum(axis=1)
+    labelled, by_label = table.sum(axis=1), table.sum(axis=0)
     shares = table / np.maximum(labelled, 1)[:, None]
-    distance = np.abs(shares - table.sum(axis=0) / max(int(table.sum()), 1)).sum(axis=1) / 2
-    return tuple(
+    distance = np.abs(shares - by_label / max(int(by_label.sum()), 1)).sum(axis=1) / 2
+    clients = tuple(
         ClientFacts(
             name=name,
             nodes=int(nodes[k]),
@@ -306,6 +287,22 @@ def _client_facts(
         )
         for k, name in enumerate(partition.names)
     )
+    count, component = components(graph)
+    whole = GraphFacts(
+        name=str(graph.name),
+        nodes=len(y),
+        edges=len(source) // 2,
+        features=_features(feature_matrix(graph)),
+        labels=dict(zip(graph.label_names, by_label.tolist(), strict=True)),
+        unlabelled=int((y < 0).sum()),
+        isolated=int((np.bincount(source, minlength=len(y)) == 0).sum()),
+        components=count,
+        largest_component=int(np.bincount(component).max()),
+        homophily=_share(same.sum(), known.sum()),
+        missing=_missing(graph),
+        own_clients=len(graph.client_names) if "client" in graph else 0,
+    )
+    return whole, clients
 
 
 def _missing(graph: Data) -> dict[str, int]:
@@ -335,14 +332,6 @@ def _features(x: sparse.csr_array | NDArray[np.float32]) -> Features:
         filled = x.count_nonzero()
     numeric, share = int((other > 0).sum()), int(filled) / max(rows * columns, 1)
     return Features(columns, columns - numeric, numeric, not isinstance(x, np.ndarray), share)
-
-
-def _alike(
-    y: NDArray[np.int64], source: NDArray[np.int64], target: NDArray[np.int64]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which edges join two known labels, and which of them two equal ones."""
-    known = (y[source] >= 0) & (y[target] >= 0)
-    return known, known & (y[source] == y[target])
 
 
 def _crossed(

@@ -21,8 +21,7 @@ _INTEGER = re.compile(r"-?[0-9]+")
 
 
 def encode(
-    values: pl.Series | NDArray[np.generic] | Sequence[str],
-    names: Sequence[str] | None = None,
+    values: pl.Series | NDArray[np.generic] | Sequence[str], names: Sequence[str] | None = None
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Number the distinct values in order: by size if all are integers, else as text.
 

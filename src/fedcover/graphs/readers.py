@@ -18,9 +18,9 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError, shown
 from fedcover.graphs.assemble import Marks, assemble
-from fedcover.graphs.features import MAX_CATEGORIES, Features, read_features
+from fedcover.graphs.features import MAX_CATEGORIES, read_features
 from fedcover.graphs.labels import NO_LABEL, encode, too_many
-from fedcover.graphs.schema import Column, Schema
+from fedcover.graphs.schema import Schema
 from fedcover.graphs.splits import NO_ROLE, ROLE_NAMES, ROLE_WORDS, Role
 from fedcover.graphs.tables import Table, find_table
 
@@ -75,11 +75,13 @@ def graph_of(
     used = ~ids.is_first_distinct()
     nodes.refuse_where(used, "id", "the id {} has been used before", ids)
     if schema is not None:
-        if difference := schema.difference_of_names(names):
-            raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
+        _refuse_difference(nodes, schema.difference_of_names(names))
         names = list(schema.names)
-    features = read_features(nodes, names, missing, schema)
-    y, label_names, columns = _labelled(nodes, features, schema)
+    x, columns, gaps = read_features(nodes, names, missing, schema)
+    if schema is not None:
+        _refuse_difference(nodes, schema.difference(Schema(columns, ())))
+        columns = schema.features
+    y, label_names = encode(*_labels(nodes, schema))
     marks: Marks = {}
     if "client" in nodes.frame.columns:
         marks["client"], marks["client_names"] = encode(nodes.text("client"))
@@ -89,20 +91,17 @@ def graph_of(
         marks["group"], group_names = encode(nodes.text(group))
         marks["group_names"] = group_names
         if len(group_names) > max(MAX_CATEGORIES, len(ids) / PER_GROUP):
-            nodes.refuse(
-                f"has {len(group_names):,} different values for {len(ids):,} nodes: too many for "
-                "groups that are to have a threshold each",
-                column=group,
-            )
+            what = f"has {len(group_names):,} different values for {len(ids):,} nodes: too many for"
+            nodes.refuse(f"{what} groups that are to have a threshold each", column=group)
     graph = assemble(
-        features.x,
+        x,
         _edges(edges, nodes),
         y,
         name=name,
         label_names=label_names,
         node_ids=ids.to_list(),
         columns=columns,
-        missing=features.missing,
+        missing=gaps,
         **marks,
     )
     if group is not None:
@@ -114,14 +113,9 @@ def graph_of(
 def read_schema_of(path: Path, *, group: str | None = None) -> Schema:
     """The schema that a party's own nodes have; the column ``group`` is no part of it."""
     nodes = _nodes(path, None, group)
-    features = read_features(nodes, _feature_columns(nodes, group))
-    _, labels = encode(_labels(nodes).drop_nulls())
-    return Schema(features.columns, tuple(labels))
-
-
-def holds_nodes(folder: Path) -> bool:
-    """Whether a folder holds a table of nodes."""
-    return find_table(folder, "nodes") is not None
+    _, columns, _ = read_features(nodes, _feature_columns(nodes, group))
+    _, labels = encode(_label_column(nodes).drop_nulls())
+    return Schema(columns, tuple(labels))
 
 
 def _nodes(path: Path, schema: Schema | None, group: str | None) -> Table:
@@ -146,17 +140,18 @@ def _file(folder: Path, stem: str) -> Path:
     return found
 
 
-def _labelled(
-    nodes: Table, features: Features, schema: Schema | None
-) -> tuple[NDArray[np.int64], list[str], Sequence[Column]]:
-    """Labels by number, their names, and the columns as the schema, if any, has them."""
-    labels = _labels(nodes)
+def _refuse_difference(nodes: Table, difference: str) -> None:
+    if difference:
+        raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
+
+
+def _labels(nodes: Table, schema: Schema | None) -> tuple[pl.Series, Sequence[str] | None]:
+    """Labels as text, null where there is none, and all names of labels if they are agreed."""
+    labels = _label_column(nodes)
     if schema is not None:
-        if difference := schema.difference(Schema(features.columns, ())):
-            raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
         other = ~labels.is_in(list(schema.labels))
         nodes.refuse_where(other, "label", "{} is not among the agreed labels", labels)
-        return *encode(labels, schema.labels), schema.features
+        return labels, schema.labels
     known = labels.drop_nulls()
     if known.is_empty():
         nodes.refuse("is empty for every node", column="label")
@@ -165,11 +160,10 @@ def _labelled(
         nodes.refuse(f"has the same value, {shown(known[0])}, for {every}", column="label")
     if what := too_many(known.n_unique(), len(known)):
         nodes.refuse(what, column="label")
-    return *encode(labels), features.columns
+    return labels, None
 
 
-def _labels(nodes: Table) -> pl.Series:
-    """The labels as text, null where there is none."""
+def _label_column(nodes: Table) -> pl.Series:
     if "label" not in nodes.frame.columns:
         return pl.Series([None] * len(nodes.frame), dtype=pl.String)
     labels = nodes.text("label", empty=True)

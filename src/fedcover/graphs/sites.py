@@ -20,18 +20,19 @@ from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.labels import encode
 from fedcover.graphs.partition import Partition, client_graphs
-from fedcover.graphs.readers import ENDS, holds_nodes, read_folder, read_schema_of
+from fedcover.graphs.readers import ENDS, read_folder, read_schema_of
 from fedcover.graphs.schema import Kind, Schema, Type, read_schema
 from fedcover.graphs.splits import ROLE_NAMES
+from fedcover.graphs.tables import find_table
 
 SCHEMA_FILE = "schema.json"
 
 
 def site_folders(path: Path) -> list[Path]:
     """The folders in it that hold nodes, by name; none if it holds nodes itself."""
-    if holds_nodes(path):
+    if find_table(path, "nodes"):
         return []
-    return sorted(folder for folder in path.iterdir() if folder.is_dir() and holds_nodes(folder))
+    return sorted(f for f in path.iterdir() if f.is_dir() and find_table(f, "nodes"))
 
 
 def read_sites(path: Path, *, group: str | None = None) -> Data:

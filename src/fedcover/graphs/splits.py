@@ -101,10 +101,7 @@ def split(
 
 
 def resplits(
-    roles: NDArray[np.integer],
-    client: NDArray[np.integer],
-    count: int,
-    rng: np.random.Generator,
+    roles: NDArray[np.integer], client: NDArray[np.integer], count: int, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     """Divide calibration and test anew ``count`` times, for judging coverage (docs/guarantee.md).
 
