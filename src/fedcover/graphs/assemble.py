@@ -20,14 +20,9 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError
 from fedcover.graphs.schema import Column, Schema, feature_names, numeric_features, schema_of
 
-SPARSE_BELOW = 0.1
-"""Features with a smaller share of non-zero values are kept sparse."""
-
-WORDS_BELOW = 0.5
-"""Of words, a text has fewer than this share."""
-
-ONE_SCALE = 10.0
-"""How much larger than the usual feature the largest may be."""
+SPARSE_BELOW = 0.1  # features with a smaller share of non-zero values are kept sparse
+WORDS_BELOW = 0.5  # of words, a text has fewer than this share
+ONE_SCALE = 10.0  # how much larger than the usual feature the largest may be
 
 
 class Marks(TypedDict, total=False):

@@ -16,15 +16,9 @@ import zstandard
 
 from fedcover.errors import DataError
 
-ALWAYS_FREE = 64 * 2**20
-"""Bytes that every file may unpack to, however small it is."""
-
-MAX_EXPANSION = 200
-"""How many times its own size a file may unpack to, beyond the free amount."""
-
-MAX_UNPACKED = 8 * 2**30
-"""Bytes that no file may unpack to."""
-
+ALWAYS_FREE = 64 * 2**20  # bytes that every file may unpack to, however small it is
+MAX_EXPANSION = 200  # how many times its own size a file may unpack to, beyond the free amount
+MAX_UNPACKED = 8 * 2**30  # bytes that no file may unpack to
 _PIECE = 2**10  # bytes of input at a time, which zstd can make 2**25 of
 _GZIP = 16 + zlib.MAX_WBITS
 _ROW_GROUPS, _COLUMNS, _CHUNK = 4, 1, 3  # fields of FileMetaData, RowGroup and ColumnChunk

@@ -17,11 +17,8 @@ from fedcover.graphs.schema import Column, Kind, Schema
 from fedcover.graphs.spelling import NANS, separated, stripped
 from fedcover.graphs.tables import Table
 
-MAX_CATEGORIES = 100
-"""A column of more different words looks like an identifier."""
-
-KINDS_PER_WORD = 10
-"""A column with more different values for each different word holds numbers, with words among."""
+MAX_CATEGORIES = 100  # a column of more different words looks like an identifier
+KINDS_PER_WORD = 10  # a column with more values for each word holds numbers, with words among
 
 Missing: TypeAlias = Literal["refuse", "impute"]
 """What happens to features that are empty or NaN."""

@@ -14,6 +14,7 @@ from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import adjacency, source_of
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.labels import check_count, is_integer
+from fedcover.graphs.splits import by_client
 
 MAX_SEED = 2**31 - 2
 
@@ -76,16 +77,13 @@ def partition(
 def client_graphs(graph: Data, partition: Partition) -> list[ClientGraph]:
     """Every client's induced subgraph, in one pass over nodes and edges."""
     client, counts = partition.client, np.bincount(partition.client, minlength=partition.clients)
-    order = np.argsort(client, kind="stable")
+    order = by_client(client)
     position = np.empty_like(order)
     position[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-
     edges = graph.edge_index.numpy()
     inside = edges[:, client[edges[0]] == client[edges[1]]]
     owner = client[inside[0]]
-    # Numpy sorts short integers by their digits, in linear time.
-    short = owner.astype(np.uint16) if partition.clients <= 2**16 else owner
-    local = position[inside[:, np.argsort(short, kind="stable")]]
+    local = position[inside[:, by_client(owner)]]
     edge_ends = np.cumsum(np.bincount(owner, minlength=partition.clients))[:-1]
     nodes = np.split(order, np.cumsum(counts)[:-1])
     return list(map(ClientGraph, nodes, np.split(local, edge_ends, axis=1)))

@@ -24,17 +24,10 @@ from fedcover.graphs.schema import Schema
 from fedcover.graphs.splits import NO_ROLE, ROLE_NAMES, ROLE_WORDS, Role
 from fedcover.graphs.tables import Table, find_table
 
-NODE_COLUMNS = ("id", "label", "client", "split")
-"""The columns of ``nodes`` that are not features."""
-
-ENDS = ("source", "target")
-"""The columns of ``edges`` that are used."""
-
-UNCLEAR_LABELS = ("NA", "N/A", "#N/A", "<NA>", "NULL")
-"""What other programs write where there is none, and what could be a label all the same."""
-
-PER_GROUP = 20
-"""A column with fewer nodes a value, and many values, is no column of groups."""
+NODE_COLUMNS = ("id", "label", "client", "split")  # those of nodes that are no features
+ENDS = ("source", "target")  # the columns of edges that are used
+UNCLEAR_LABELS = ("NA", "N/A", "#N/A", "<NA>", "NULL")  # may stand for none, or be a label
+PER_GROUP = 20  # a column with fewer nodes a value, and many values, is no column of groups
 
 
 def read_folder(

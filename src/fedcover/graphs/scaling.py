@@ -19,8 +19,7 @@ from fedcover.errors import DataError
 
 Features: TypeAlias = sparse.csr_array | NDArray[np.float32]
 
-ROUNDING = 1e-13
-"""A variance below this share of the squared mean is what rounding leaves of a constant."""
+ROUNDING = 1e-13  # a variance below this share of the squared mean is what rounding leaves
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,8 @@ from fedcover.graphs.labels import check_count
 Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × features
 Alike = tuple[NDArray[np.int64], NDArray[np.float64]]  # positions of similar nodes, and cosines
 
-NEAREST = 20
-"""How many similar nodes SNAPS's authors take (their program's default)."""
-
-BLOCK = 256
-"""Rows of the n × n similarities that are in memory at once; more are slower, not faster."""
+NEAREST = 20  # similar nodes that SNAPS's authors take (their program's default)
+BLOCK = 256  # rows of the n × n similarities in memory at once; more are slower, not faster
 
 
 def similar_nodes(x: Features, k: int = NEAREST, block: int = BLOCK) -> NDArray[np.int64]:

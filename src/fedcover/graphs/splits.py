@@ -19,9 +19,7 @@ class Role(IntEnum):
     TEST = 3
 
 
-ROLE_NAMES = tuple(role.name.lower() for role in Role)
-"""The words for the roles, by number."""
-
+ROLE_NAMES = tuple(role.name.lower() for role in Role)  # the words for the roles, by number
 ROLE_WORDS = {name: int(role) for name, role in zip(ROLE_NAMES, Role, strict=True)}
 ROLE_WORDS |= {"training": 0, "val": 1, "validation": 1, "cal": 2, "calibration": 2, "testing": 3}
 """Roles by all words that stand for them, in lower case."""
@@ -124,12 +122,17 @@ def resplits(
     return is_calibration
 
 
+def by_client(client: NDArray[np.integer]) -> NDArray[np.intp]:
+    """All positions, client after client."""
+    # numpy sorts 16-bit integers in linear time.
+    keys = client.astype(np.uint16) if client.max(initial=0) < 2**16 else client
+    return np.argsort(keys, kind="stable")
+
+
 def _shuffled(client: NDArray[np.integer], rng: np.random.Generator) -> NDArray[np.intp]:
     """All positions, client after client, in random order inside each."""
     order = rng.permutation(len(client))
-    # numpy sorts 16-bit integers in linear time.
-    keys = client.astype(np.uint16) if client.max(initial=0) < 2**16 else client
-    return order[np.argsort(keys[order], kind="stable")]
+    return order[by_client(client[order])]
 
 
 def _check_given(

@@ -6,6 +6,7 @@ between the columns of a CSV, and decimal commas in its numbers then.
 
 import csv
 import io
+import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -19,15 +20,14 @@ from fedcover.errors import DataError, listed, shown
 from fedcover.files import check_regular
 from fedcover.graphs.compressed import check_expansion, check_parquet, unpacked
 from fedcover.graphs.schema import Schema
-from fedcover.graphs.spelling import NANS, as_integers, is_index, meanings, names_of, with_points
+from fedcover.graphs.spelling import NANS, as_integers, meanings, names_of, with_points
 
 SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst", ".parquet")
 """What the names of tables end in."""
 
-PROBED_ROWS = 1_000
-"""Rows from which it is guessed which columns of a CSV hold words; a wrong guess costs time."""
-
+PROBED_ROWS = 1_000  # from which it is guessed which columns hold words; a wrong guess costs time
 _NAME_TYPES = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
+_INDEX = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")  # pandas' numbers of rows
 _IDS = ("id", "source", "target")
 _CELL = 4  # bytes of a value in memory
 # Polars reports a file that it did not foresee by a panic, which is no Exception.
@@ -70,7 +70,9 @@ class Table:
         for column in needed:
             if column not in self.spelt:
                 self._refuse_separator()
-                self.refuse(f"has no column {_called(column)}; it has {listed(self._header)}")
+                name, *synonyms = names_of(column)
+                nor = f" (nor {', '.join(synonyms)})" if synonyms else ""
+                self.refuse(f"has no column {shown(name)}{nor}; it has {listed(self._header)}")
         used = [column for column in columns if others or column in wanted]
         if not self.is_csv:
             spelt = dict(zip(columns, self._header, strict=True))
@@ -146,7 +148,7 @@ class Table:
     def _refuse_index(self, columns: Sequence[str], agreed: Collection[str]) -> None:
         """Refuse numbers of rows, which would pass for a feature."""
         for position, column in enumerate(columns, 1):
-            if is_index(column) and column not in agreed:
+            if _INDEX.fullmatch(column) and column not in agreed:
                 what = f"calls column {position} {shown(column)}"
                 hint = "; if it is the index of pandas, write the table without it (index=False)"
                 if column == "":
@@ -220,8 +222,10 @@ class Table:
         if features and self._delimiter != ";" and not ends_open:
             with suppress(*_UNREADABLE):  # there are words where none were seen, or it is broken
                 if words is None:
-                    probe = self._polars(content, types, PROBED_ROWS)
-                    words = [name for name in features if _are_words(probe[name])]
+                    probe = self._polars(content, types, PROBED_ROWS).select(features)
+                    parsed = probe.cast(pl.Float32, strict=False).null_count().row(0)
+                    more = zip(features, probe.null_count().row(0), parsed, strict=True)
+                    words = [name for name, empty, unread in more if unread > empty]
                 numbers = [name for name in features if name not in words]
                 return self._polars(content, types | dict.fromkeys(numbers, pl.Float32))
         try:
@@ -283,17 +287,6 @@ class Table:
 
 def _text(content: bytes) -> TextIO:
     return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
-
-
-def _called(column: str) -> str:
-    """A column's name, and the others that would do."""
-    name, *others = names_of(column)
-    return f"{shown(name)} (nor {', '.join(others)})" if others else shown(name)
-
-
-def _are_words(values: pl.Series) -> bool:
-    """Whether there is something else than a number among them."""
-    return values.cast(pl.Float32, strict=False).null_count() > values.null_count()
 
 
 def _without_empty_end(frame: pl.DataFrame) -> pl.DataFrame:
