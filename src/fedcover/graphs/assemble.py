@@ -20,14 +20,9 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError
 from fedcover.graphs.schema import Column, Schema, feature_names, numeric_features, schema_of
 
-SPARSE_BELOW = 0.1
-"""Features with a smaller share of non-zero values are kept sparse."""
-
-WORDS_BELOW = 0.5
-"""Of words, a text has fewer than this share."""
-
-ONE_SCALE = 10.0
-"""How much larger than the usual feature the largest may be."""
+SPARSE_BELOW = 0.1  # features with a smaller share of non-zero values are kept sparse
+WORDS_BELOW = 0.5  # of words, a text has fewer than this share
+ONE_SCALE = 10.0  # how much larger than the usual feature the largest may be
 
 
 class Marks(TypedDict, total=False):
@@ -91,17 +86,22 @@ def undirected(edges: NDArray[np.integer], nodes: int) -> NDArray[np.int64]:
     return np.stack(np.divmod(keys[first], max(nodes, 1)))
 
 
+def adjacency(graph: Data) -> sparse.csr_array:
+    """The matrix (n, n) with 1 for every directed edge."""
+    n, edges = int(graph.num_nodes), graph.edge_index.numpy()
+    return sparse.csr_array((np.ones(edges.shape[1], dtype=np.int8), edges), shape=(n, n))
+
+
+def components(graph: Data) -> tuple[int, NDArray[np.int32]]:
+    """How many connected components there are, and the number (n,) of each node's."""
+    count, component = connected_components(adjacency(graph), directed=False)
+    return int(count), component
+
+
 def largest_component(graph: Data) -> Data:
     """The largest connected component (the first one, if several are as large)."""
-    source, target = graph.edge_index.numpy()
-    n = int(graph.num_nodes)
-    adjacency = sparse.coo_array((np.ones(len(source), bool), (source, target)), shape=(n, n))
-    _, component = connected_components(adjacency, directed=False)
-    return induced(graph, component == np.bincount(component).argmax())
-
-
-def induced(graph: Data, keep: NDArray[np.bool_]) -> Data:
-    """The graph on the nodes of the mask ``keep``, with everything that belongs to them."""
+    _, component = components(graph)
+    keep = component == np.bincount(component).argmax()
     if keep.all():
         return graph
     edges, place = graph.edge_index.numpy(), np.cumsum(keep) - 1
@@ -113,7 +113,7 @@ def induced(graph: Data, keep: NDArray[np.bool_]) -> Data:
     marks: Any = {key: v[keep] if torch.is_tensor(v) else v for key, v in known.items()}
     return assemble(
         feature_matrix(graph)[keep],
-        place[edges[:, keep[edges].all(axis=0)]],
+        place[edges[:, keep[edges[0]]]],
         graph.y.numpy()[keep],
         name=graph.name,
         label_names=graph.label_names,
@@ -169,23 +169,20 @@ def feature_matrix(graph: Data) -> sparse.csr_array | NDArray[np.float32]:
 
 def _features(x: sparse.csr_array | NDArray[np.floating]) -> torch.Tensor:
     """Float32 features, as ``torch.sparse_csr`` or dense, whichever their density asks for."""
-    rows, columns = x.shape
     nonzero = np.count_nonzero(x) if isinstance(x, np.ndarray) else x.count_nonzero()
-    if nonzero >= SPARSE_BELOW * rows * columns:
+    if nonzero >= SPARSE_BELOW * x.shape[0] * x.shape[1]:
         dense = x if isinstance(x, np.ndarray) else x.toarray()
         return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32))
     matrix = sparse.csr_array(x, dtype=np.float32, copy=True)
     matrix.sum_duplicates()  # also sorts the columns of each row
     matrix.eliminate_zeros()
+    starts, columns = (
+        torch.from_numpy(p.astype(np.int64)) for p in (matrix.indptr, matrix.indices)
+    )
+    values = torch.from_numpy(matrix.data)
     with warnings.catch_warnings():  # torch calls its CSR layout beta, once a process
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(
-            torch.from_numpy(matrix.indptr.astype(np.int64)),
-            torch.from_numpy(matrix.indices.astype(np.int64)),
-            torch.from_numpy(matrix.data),
-            size=(rows, columns),
-            check_invariants=True,
-        )
+        return torch.sparse_csr_tensor(starts, columns, values, size=x.shape, check_invariants=True)
 
 
 def bag_of_words(x: sparse.csr_array | NDArray[np.floating]) -> bool:

@@ -1,22 +1,18 @@
 """A graph made in Python, checked once, so that no later step has to (METIS would crash)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError, shown
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.labels import NO_LABEL, repeated
 from fedcover.graphs.splits import check_roles
-from fedcover.hashing import splitmix
-
-_NAMES = ("name", "label_names", "node_ids")
-_LAYOUTS = (torch.strided, torch.sparse_csr)
-_EDGES = 1 << 16  # looked at together: what stays in a core's cache
 
 
 def check_graph(graph: Data, *, labelled: bool = True) -> Data:
@@ -35,7 +31,7 @@ def check_graph(graph: Data, *, labelled: bool = True) -> Data:
             f"graph is a {type(graph).__name__}; it must be a PyG Data, as fedcover.load, "
             "fedcover.from_networkx and fedcover.from_scipy return."
         )
-    x = _features(graph.get("x"))
+    x = _features(graph)
     n = len(x)
     y, label_names = _numbered(graph, "y", "label_names", n, least=NO_LABEL)
     known = y[y != NO_LABEL]
@@ -46,12 +42,9 @@ def check_graph(graph: Data, *, labelled: bool = True) -> Data:
         raise DataError(
             f"y has the same label, {label_names[known[0]]}, for {every}; there must be at least 2."
         )
-    node_ids = graph.get("node_ids")
-    if node_ids is not None:
-        node_ids = node_ids.cpu().numpy() if isinstance(node_ids, torch.Tensor) else node_ids
-        if len(node_ids) != n:
-            raise DataError(f"node_ids has {len(node_ids)} entries; the graph has {n} nodes.")
-        _refuse_repeated("node_ids", node_ids)
+    node_ids = _names(graph, "node_ids")
+    if node_ids is not None and len(node_ids) != n:
+        raise DataError(f"node_ids has {len(node_ids)} entries; the graph has {n} nodes.")
     marks: Any = {}
     for key in ("client", "group"):
         if key in graph:
@@ -59,9 +52,16 @@ def check_graph(graph: Data, *, labelled: bool = True) -> Data:
     if "split" in graph:
         marks["split"] = _integers(graph, "split", (n,))
         check_roles(marks["split"])
-    edges = _edges(graph, n)
-    named = all(key in graph for key in (*_NAMES, *marks))
-    if named and _is_plain(graph, x) and _is_undirected(edges, n):
+    edges = _integers(graph, "edge_index", (2, -1))
+    wrong = (edges < 0) | (edges >= n)
+    if wrong.any():
+        position = int(wrong.any(axis=0).argmax())
+        node = edges[:, position][wrong[:, position]][0]
+        raise DataError(
+            f"edge_index has node {node} at position {position}; the graph has {n} nodes."
+        )
+    named = all(key in graph for key in ("name", "label_names", "node_ids", *marks))
+    if named and _is_plain(graph, x.layout) and _is_undirected(edges, n):
         return graph
     return assemble(
         feature_matrix(Data(x=x)),
@@ -76,7 +76,8 @@ def check_graph(graph: Data, *, labelled: bool = True) -> Data:
     )
 
 
-def _tensor(key: str, value: Any) -> torch.Tensor:
+def _tensor(graph: Data, key: str) -> torch.Tensor:
+    value = graph.get(key)
     if value is None:
         raise DataError(f"The graph has no {key}; it needs x, edge_index and y.")
     if not isinstance(value, torch.Tensor):
@@ -84,14 +85,14 @@ def _tensor(key: str, value: Any) -> torch.Tensor:
     return value.detach().cpu()
 
 
-def _features(value: Any) -> torch.Tensor:
+def _features(graph: Data) -> torch.Tensor:
     """``x`` in float32, dense or CSR, with its shape and values checked."""
-    x = _tensor("x", value)
+    x = _tensor(graph, "x")
     if x.dim() != 2 or 0 in x.shape:
         raise DataError(f"x has the shape {tuple(x.shape)}; it must be (nodes, features).")
     if not x.is_floating_point():
         raise DataError(f"x has the type {x.dtype}; it must hold floats.")
-    if x.layout not in _LAYOUTS:
+    if x.layout not in (torch.strided, torch.sparse_csr):
         x = x.to_sparse_csr()
     x = x.to(torch.float32)
     if not (x.values() if x.layout == torch.sparse_csr else x).isfinite().all():
@@ -103,30 +104,34 @@ def _features(value: Any) -> torch.Tensor:
 
 def _integers(graph: Data, key: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """A tensor of integers of this shape (-1: any length) as an array."""
-    values = _tensor(key, graph.get(key))
-    fits = len(values.shape) == len(shape) and all(
-        wanted in (-1, seen) for seen, wanted in zip(values.shape, shape, strict=True)
-    )
-    if not fits:
+    values = _tensor(graph, key)
+    seen = tuple(values.shape)
+    if len(seen) != len(shape) or any(w not in (-1, s) for s, w in zip(seen, shape, strict=True)):
         wanted = str(shape).replace("-1", "edges")
-        raise DataError(f"{key} has the shape {tuple(values.shape)}; it must be {wanted}.")
+        raise DataError(f"{key} has the shape {seen}; it must be {wanted}.")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise DataError(f"{key} has the type {values.dtype}; it must hold integers.")
     return values.to(torch.int64).numpy()
 
 
-def _numbered(
-    graph: Data, key: str, names_key: str, n: int, least: int = 0
-) -> tuple[NDArray[np.int64], Sequence[str]]:
-    """Labels or clients (n,), numbered from 0, and their names: by default, the numbers."""
-    values = _integers(graph, key, (n,))
-    names: Sequence[str] | None = graph.get(names_key)
+def _names(graph: Data, key: str) -> Any:
+    """Names in the order of their numbers, each of which stands once; None without them."""
+    names = graph.get(key)
     if isinstance(names, str | Mapping):
         raise DataError(
-            f"{names_key} is a {type(names).__name__}; it must be a list, in the numbers' order."
+            f"{key} is a {type(names).__name__}; it must be a list, in the numbers' order."
         )
-    if names is not None:
-        _refuse_repeated(names_key, names)
+    names = names.cpu().numpy() if isinstance(names, torch.Tensor) else names
+    if names is not None and (twice := repeated(names)) is not None:
+        raise DataError(f"{key} has {shown(twice)} twice; every name must stand for one thing.")
+    return names
+
+
+def _numbered(
+    graph: Data, key: str, names_key: str, n: int, least: int = 0
+) -> tuple[NDArray[np.int64], Any]:
+    """Labels or clients (n,), numbered from 0, and their names: by default, the numbers."""
+    values, names = _integers(graph, key, (n,)), _names(graph, names_key)
     # Without names, n nodes show at most n of them; a larger number is an id, not a count.
     limit = n if names is None else len(names)
     wrong = (values < least) | (values >= limit)
@@ -137,41 +142,19 @@ def _numbered(
             f"{key} has {values[position]} at position {position}; its numbers go from 0 to at "
             f"most {limit - 1}, since {of}."
         )
-    if names is None:
-        names = [str(number) for number in range(int(values.max()) + 1)]
-    return values, names
+    return values, list(map(str, range(int(values.max()) + 1))) if names is None else names
 
 
-def _refuse_repeated(key: str, names: Any) -> None:
-    twice = repeated(names.numpy() if isinstance(names, torch.Tensor) else names)
-    if twice is not None:
-        raise DataError(f"{key} has {shown(twice)} twice; every name must stand for one thing.")
-
-
-def _edges(graph: Data, n: int) -> NDArray[np.int64]:
-    edges = _integers(graph, "edge_index", (2, -1))
-    wrong = ((edges < 0) | (edges >= n)).any(axis=0)
-    if wrong.any():
-        position = int(wrong.argmax())
-        ends = edges[:, position]
-        node = ends[(ends < 0) | (ends >= n)][0]
-        raise DataError(
-            f"edge_index has node {node} at position {position}; the graph has {n} nodes."
-        )
-    return edges
-
-
-def _is_plain(graph: Data, x: torch.Tensor) -> bool:
+def _is_plain(graph: Data, layout: torch.layout) -> bool:
     """Whether the tensors have the types, layouts and places that :func:`assemble` gives."""
-    kept = graph.x
     integers = [graph[key] for key in ("edge_index", "y", "client", "group") if key in graph]
+    placed = [graph.x, *integers, *([graph.split] if "split" in graph else [])]
     return (
-        not kept.requires_grad
+        not graph.x.requires_grad
         and not isinstance(graph.node_ids, torch.Tensor)
-        and all(tensor.device.type == "cpu" for tensor in (kept, *integers))
-        and (kept.dtype, kept.layout) == (torch.float32, x.layout)
+        and (graph.x.dtype, graph.x.layout) == (torch.float32, layout)
         and all(tensor.dtype == torch.int64 for tensor in integers)
-        and ("split" not in graph or graph.split.device.type == "cpu")
+        and all(tensor.device.type == "cpu" for tensor in placed)
     )
 
 
@@ -180,12 +163,9 @@ def _is_undirected(edges: NDArray[np.int64], n: int) -> bool:
     source, target = edges
     if (source == target).any() or (np.diff(source * n + target) <= 0).any():
         return False
-    # Edges up and edges down must be the same pairs. Sums of hashes tell that without sorting or
-    # jumping through memory; two different sets have the same sum with probability 2⁻⁶⁴.
-    balance = 0
-    for first in range(0, len(source), _EDGES):
-        one, two = source[first : first + _EDGES], target[first : first + _EDGES]
-        pair = (np.minimum(one, two) * n + np.maximum(one, two)).astype(np.uint64)
-        hashes, up = splitmix(pair), one < two
-        balance += int(hashes[up].sum()) - int(hashes[~up].sum())
-    return balance % 2**64 == 0
+    starts = np.searchsorted(source, np.arange(n + 1))
+    rows = sparse.csr_array((np.ones(len(source), dtype=bool), target, starts), shape=(n, n))
+    columns = rows.tocsc()
+    return np.array_equal(rows.indices, columns.indices) and np.array_equal(
+        rows.indptr, columns.indptr
+    )

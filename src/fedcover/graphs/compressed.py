@@ -3,10 +3,9 @@
 A few kilobytes can stand for terabytes. The limit is relative to the file's own size, with an
 amount that is always free and one that is never exceeded.
 
-A reader of Parquet makes room for what a file says it holds; a damaged number then asks for more
-memory than there is, which ends the process instead of raising an error. No library shows the sizes
-of pages without unpacking them, so the footer, and the header in front of every page, are walked
-through here: small structures in Thrift's compact protocol.
+A reader of Parquet makes room for what a file says it holds; a damaged number ends the process for
+lack of memory. No library shows the sizes of pages without unpacking them, so the footer and the
+pages' headers are read here: small structures in Thrift's compact protocol.
 """
 
 import zlib
@@ -17,21 +16,16 @@ import zstandard
 
 from fedcover.errors import DataError
 
-ALWAYS_FREE = 64 * 2**20
-"""Bytes that every file may unpack to, however small it is."""
-
-MAX_EXPANSION = 200
-"""How many times its own size a file may unpack to, beyond the free amount."""
-
-MAX_UNPACKED = 8 * 2**30
-"""Bytes that no file may unpack to."""
-
+ALWAYS_FREE = 64 * 2**20  # bytes that every file may unpack to, however small it is
+MAX_EXPANSION = 200  # how many times its own size a file may unpack to, beyond the free amount
+MAX_UNPACKED = 8 * 2**30  # bytes that no file may unpack to
 _PIECE = 2**10  # bytes of input at a time, which zstd can make 2**25 of
 _GZIP = 16 + zlib.MAX_WBITS
 _ROW_GROUPS, _COLUMNS, _CHUNK = 4, 1, 3  # fields of FileMetaData, RowGroup and ColumnChunk
 _VALUES, _COMPRESSED, _DATA_AT, _DICTIONARY_AT = 5, 7, 9, 11  # of ColumnMetaData
 _UNPACKED, _PACKED, _CHECKSUM = 2, 3, 4  # of PageHeader
-_PAGES = (5, 7, 8)  # of PageHeader: a data page, a dictionary, a data page of the second version
+_DICTIONARY = 7  # of PageHeader
+_PAGES = (5, _DICTIONARY, 8)  # the others are data pages of the first and second version
 
 
 def allowed(size: int) -> int:
@@ -56,10 +50,10 @@ def check_expansion(path: Path, unpacked: int) -> None:
 def unpacked(path: Path) -> bytes:
     """The content of a ``.gz`` or ``.zst`` file, of one or several streams, if it is not too much.
 
-    Input is handed over in small pieces, which bounds what each is unpacked to, and the work where
-    a file is made of many small streams.
+    Small pieces of input bound what each is unpacked to, and the work where a file is made of many
+    small streams. Unlike zstandard's own reader, this one says when a stream is cut off.
     """
-    packed, is_gzip = path.read_bytes(), path.suffix == ".gz"
+    packed, kind = path.read_bytes(), "gzip" if path.suffix == ".gz" else "zstd"
     parts, total, at, stream = [], 0, 0, None
     try:
         while at < len(packed):
@@ -69,15 +63,14 @@ def unpacked(path: Path) -> bytes:
                 piece = piece.lstrip(b"\0")  # tapes and some tools pad with zeros
                 if not piece:
                     continue
-                unzstd = zstandard.ZstdDecompressor()
-                stream = zlib.decompressobj(_GZIP) if is_gzip else unzstd.decompressobj()
+                unzstd = zstandard.ZstdDecompressor().decompressobj
+                stream = zlib.decompressobj(_GZIP) if kind == "gzip" else unzstd()
             parts.append(stream.decompress(piece))
             total += len(parts[-1])
             check_expansion(path, total)
             at -= len(stream.unused_data)
             stream = None if stream.eof else stream
     except (zlib.error, zstandard.ZstdError) as error:
-        kind = "gzip" if is_gzip else "zstd"
         raise DataError(f"{path} is not a readable {kind} file.") from error
     if stream is not None:
         raise DataError(f"{path} is cut off: its compressed stream does not end.")
@@ -88,14 +81,15 @@ def check_parquet(path: Path) -> None:
     """Refuse a file if a number in it cannot be right, or if its pages unpack to too much."""
     try:
         with path.open("rb") as file:
-            _check(path, file)
+            _walk(path, file)
     except DataError:
         raise
     except Exception as error:  # a damaged one can be wrong in any way
         raise DataError(f"{path} is not a readable Parquet file.") from error
 
 
-def _check(path: Path, file: BinaryIO) -> None:
+def _walk(path: Path, file: BinaryIO) -> None:
+    """Read the footer and the header of every page, and nothing else."""
     size = path.stat().st_size
     packed = unpacked = 0
     file.seek(max(size - 8, 0))
@@ -116,20 +110,15 @@ def _check(path: Path, file: BinaryIO) -> None:
             page = _struct(file)
             page.pop(_CHECKSUM, None)  # any number
             _check_numbers(page, allowed(size))
-            values += _page_values(page, chunk[_VALUES])
+            (count,) = (page[field][1] for field in _PAGES if field in page)
+            if count > chunk[_VALUES]:
+                raise ValueError("a page has more values than its column")
+            values += 0 if _DICTIONARY in page else count
             at = file.tell() + page[_PACKED]
             unpacked += page[_UNPACKED]
             check_expansion(path, unpacked)
         if at > end:
             raise ValueError("a page lies outside its column")
-
-
-def _page_values(page: dict[int, Any], most: int) -> int:
-    """How many of the column's values are in a page: none in a dictionary."""
-    (count,) = (page[field][1] for field in _PAGES if field in page)
-    if count > most:
-        raise ValueError("a page has more values than its column")
-    return 0 if _PAGES[1] in page else int(count)
 
 
 def _check_numbers(value: Any, limit: int) -> None:
@@ -145,7 +134,7 @@ def _struct(file: BinaryIO) -> dict[int, Any]:
     """A structure of the compact protocol by field number; text is skipped over."""
     fields: dict[int, Any] = {}
     number = 0
-    while head := _byte(file):
+    while head := file.read(1)[0]:
         number = number + (head >> 4) if head >> 4 else _signed(file)
         kind = head & 15
         fields[number] = kind == 1 if kind in (1, 2) else _value(file, kind)
@@ -155,16 +144,16 @@ def _struct(file: BinaryIO) -> dict[int, Any]:
 def _value(file: BinaryIO, kind: int) -> Any:
     match kind:
         case 1 | 2 | 3:  # within a list, a boolean is a byte
-            return _byte(file)
+            return file.read(1)[0]
         case 4 | 5 | 6:
             return _signed(file)
         case 7:
-            return [_byte(file) for _ in range(8)]
+            return [_value(file, 3) for _ in range(8)]
         case 8:
             file.seek(_unsigned(file), 1)
             return None
         case 9 | 10:
-            head = _byte(file)
+            head = file.read(1)[0]
             count = head >> 4 if head >> 4 < 15 else _unsigned(file)
             return [_value(file, head & 15) for _ in range(count)]
         case 12:
@@ -172,14 +161,10 @@ def _value(file: BinaryIO, kind: int) -> Any:
     raise ValueError(f"there is no type {kind}")
 
 
-def _byte(file: BinaryIO) -> int:
-    return file.read(1)[0]
-
-
 def _unsigned(file: BinaryIO) -> int:
     result = 0
     for shift in range(0, 64, 7):
-        byte = _byte(file)
+        byte = file.read(1)[0]
         result |= (byte & 127) << shift
         if byte < 128:
             return result

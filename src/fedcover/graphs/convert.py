@@ -20,11 +20,11 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError, UsageError, shown
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.check import check_graph
-from fedcover.graphs.labels import NO_LABEL, encode, is_none, repeated, too_many
-from fedcover.graphs.readers import ENDS, NODE_COLUMNS, graph_of
+from fedcover.graphs.labels import NO_LABEL, encode, is_integer, is_none, repeated, too_many
+from fedcover.graphs.readers import ENDS, NODE_COLUMNS, graph_of, role_numbers
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.spelling import as_integers, stripped
-from fedcover.graphs.splits import NO_ROLE, ROLE_WORDS, Role, check_roles
+from fedcover.graphs.splits import NO_ROLE, ROLE_NAMES, check_roles
 from fedcover.graphs.tables import Table
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ def from_scipy(
         features = features.astype(np.float32)
     if not np.isfinite(features.data if sparse.issparse(features) else features).all():
         raise DataError("x has a value that is not a finite float32 number.")
-    labels, names = _labels(_vector(y), label_names)
+    labels, names = _labels(_array(y), label_names)
     for what, values in (("x", features), ("y", labels)):
         if values.shape[0] != n:
             raise DataError(f"{what} has {values.shape[0]} rows; the graph has {n} nodes.")
-    owner, owners = (None, None) if client is None else encode(_texts("client", client, n))
+    owner, owners = (None, None) if client is None else encode(_names("client", client, n))
     return check_graph(
         assemble(
             features,
@@ -75,7 +75,7 @@ def from_scipy(
             labels,
             name=name,
             label_names=names,
-            node_ids=np.arange(n) if node_ids is None else _texts("node_ids", node_ids, n),
+            node_ids=np.arange(n) if node_ids is None else _names("node_ids", node_ids, n),
             client=owner,
             client_names=owners,
             split=None if split is None else _roles(split, n),
@@ -107,17 +107,26 @@ def from_networkx(
         raise UsageError(f"graph is a {type(graph).__name__}; it must be a networkx graph.")
     ids, attributes = [str(node) for node in graph], [found for _, found in graph.nodes(data=True)]
 
+    spelt = dict(zip(_MARKS, (label, client, split), strict=True))
+    nodes = FrameTable(lambda row: f"node {shown(ids[row])}", spelt)
+
     def column_of(key: Any, meaning: str = "") -> pl.Series:
-        values = [_value(*one, key) for one in zip(ids, attributes, strict=True)]
+        values = [found.get(key) for found in attributes]
+        for row, value in enumerate(values):
+            if hasattr(value, "__len__") and not isinstance(value, str):
+                what = f"is a {type(value).__name__}; it must be a number, true or false, or text"
+                nodes.refuse(what, row=row, column=key)
+            values[row] = _plain(value)
         if all(value is None for value in values) and (schema is None or meaning in _MARKS[1:]):
             which = f", which is its {meaning}" if meaning else ""
             raise DataError(f"No node of the graph has the attribute {shown(key)}{which}.")
         column = _column(values)
-        if column.dtype == pl.String and not meaning:
-            _refuse_numbers(ids, key, values)
+        for row, value in enumerate(values):
+            if column.dtype == pl.String and isinstance(value, int | float) and not meaning:
+                what = f"is the number {value}, but other nodes have text"
+                nodes.refuse(f"{what}; it must be the same kind for all", row=row, column=key)
         return column
 
-    spelt = dict(zip(_MARKS, (label, client, split), strict=True))
     columns = {"id": pl.Series(ids, dtype=pl.String)}
     columns |= {mark: column_of(key, mark) for mark, key in spelt.items() if key is not None}
     if features is None:
@@ -137,26 +146,21 @@ def from_networkx(
                 f"features has {shown(attribute)} twice; name each attribute differently."
             )
         columns[attribute] = column_of(key)
+    nodes.frame = pl.DataFrame(columns)
+    edges = FrameTable(lambda row: f"edge {row + 1}", {})
     pairs = [(str(one), str(other)) for one, other in graph.edges()]
-    edges = pl.DataFrame(pairs, dict.fromkeys(ENDS, pl.String), orient="row")
-    return graph_of(
-        FrameTable(pl.DataFrame(columns), lambda row: f"node {shown(ids[row])}", spelt),
-        FrameTable(edges, lambda row: f"edge {row + 1}", {}),
-        name=name or str(graph.name or "graph"),
-        schema=schema,
-        missing=missing,
-    )
+    edges.frame = pl.DataFrame(pairs, dict.fromkeys(ENDS, pl.String), orient="row")
+    name = name or str(graph.name or "graph")
+    return graph_of(nodes, edges, name=name, schema=schema, missing=missing)
 
 
 class FrameTable(Table):
     """Columns that are in memory already; an error names what ``place`` calls a row."""
 
-    name, kind = "The networkx graph", "attribute"
+    name, kind, is_csv = "The networkx graph", "attribute", False
 
-    def __init__(
-        self, frame: pl.DataFrame, place: Callable[[int], str], spelt: Mapping[str, str | None]
-    ) -> None:
-        self.frame, self.is_csv, self._place = frame, False, place
+    def __init__(self, place: Callable[[int], str], spelt: Mapping[str, str | None]) -> None:
+        self.frame, self._place = pl.DataFrame(), place
         self.spelt = {column: name for column, name in spelt.items() if name is not None}
 
     def place(self, row: int) -> str:
@@ -164,14 +168,8 @@ class FrameTable(Table):
         return self._place(row)
 
 
-def _value(node: str, attributes: Mapping[Any, Any], key: Any) -> Any:
-    """A node's attribute as a plain single value, None where it says that there is none."""
-    value = attributes.get(key)
-    if hasattr(value, "__len__") and not isinstance(value, str):
-        raise DataError(
-            f"{FrameTable.name}, node {shown(node)}, attribute {shown(key)}: is a "
-            f"{type(value).__name__}; it must be a number, true or false, or text."
-        )
+def _plain(value: Any) -> Any:
+    """An attribute as a value of Python, None where it says that there is none."""
     if is_none(value):
         return None
     value = value.item() if isinstance(value, np.generic) else value
@@ -190,16 +188,6 @@ def _column(values: Sequence[Any]) -> pl.Series:
     return pl.Series([None if v is None else str(v) for v in values], dtype=pl.String)
 
 
-def _refuse_numbers(ids: Sequence[str], key: str, values: Sequence[Any]) -> None:
-    """Refuse a number in a feature of words, where one is the other's mistake."""
-    for node, value in zip(ids, values, strict=True):
-        if isinstance(value, int | float):
-            raise DataError(
-                f"{FrameTable.name}, node {shown(node)}, attribute {shown(key)}: is the number "
-                f"{value}, but other nodes have text; it must be the same kind for all."
-            )
-
-
 def _matrix(what: str, value: Any) -> Any:
     try:
         matrix = sparse.csr_array(value) if sparse.issparse(value) else np.asarray(value)
@@ -210,7 +198,7 @@ def _matrix(what: str, value: Any) -> Any:
     return matrix
 
 
-def _vector(values: Any) -> NDArray[Any]:
+def _array(values: Any) -> NDArray[Any]:
     """An array whose text is text: numpy would spell a None or NaN between words as a word."""
     array = np.asarray(values)
     if array.dtype.kind == "U" and not isinstance(values, np.ndarray):
@@ -218,10 +206,16 @@ def _vector(values: Any) -> NDArray[Any]:
     return array
 
 
-def _whole(value: Any) -> bool:
+def _text(values: NDArray[Any]) -> pl.Series:
+    """Values as words without blanks around them, null where there is none."""
+    words = [None if is_none(value) else str(value) for value in values.tolist()]
+    return stripped(pl.Series(words, dtype=pl.String))
+
+
+def _is_whole(value: Any) -> bool:
     if isinstance(value, float | np.floating):
         return float(value).is_integer()
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_integer(value)
 
 
 def _labels(y: NDArray[Any], names: Strings | None) -> tuple[NDArray[np.int64], Any]:
@@ -230,40 +224,38 @@ def _labels(y: NDArray[Any], names: Strings | None) -> tuple[NDArray[np.int64], 
         raise DataError(f"y has the shape {y.shape}; it must be (nodes,).")
     if y.dtype.kind in "fO":
         values = [None if is_none(value) else value for value in y.tolist()]
-        if all(value is None or (_whole(value) and abs(value) < 2**63) for value in values):
+        if all(value is None or (_is_whole(value) and abs(value) < 2**63) for value in values):
             y = np.array([NO_LABEL if v is None else int(v) for v in values], dtype=np.int64)
-    if y.dtype.kind in "iu":
-        if names is not None:
-            return y.astype(np.int64), names
-        if (y < NO_LABEL).any():
-            raise DataError(
-                f"y has {y[y < NO_LABEL][0]}; labels are numbers from 0 on, and -1 is none."
-            )
-        labels = pl.Series(y.astype(str)).replace([str(NO_LABEL)], [None])
+    if y.dtype.kind not in "iu":
+        labels = _text(y)
+    elif names is not None:
+        return y.astype(np.int64), names
+    elif (y < NO_LABEL).any():
+        first = y[y < NO_LABEL][0]
+        raise DataError(f"y has {first}; labels are numbers from 0 on, and -1 is none.")
     else:
-        spelt = [None if is_none(value) else str(value) for value in y.tolist()]
-        labels = stripped(pl.Series(spelt, dtype=pl.String))
+        labels = pl.Series(y.astype(str)).replace([str(NO_LABEL)], [None])
+    known = labels.drop_nulls()
     if names is not None:
         names = [str(name).strip() for name in names]
-        other = labels.drop_nulls().filter(~labels.drop_nulls().is_in(names))
+        other = known.filter(~known.is_in(names))
         if len(other):
             raise DataError(f"y has {shown(other[0])}, which is not among label_names.")
         if (twice := repeated(names)) is not None:
             raise DataError(f"label_names has {shown(twice)} twice; every label needs its own.")
-    codes, found = encode(labels, names)
-    if names is None and (what := too_many(len(found), len(labels.drop_nulls()))):
+    elif what := too_many(known.n_unique(), len(known)):
         raise DataError(f"y {what}.")
-    return codes, found
+    return encode(labels, names)
 
 
-def _texts(what: str, values: Any, n: int) -> list[str]:
-    found = np.atleast_1d(_vector(values)).tolist()
-    if len(found) != n:
-        raise DataError(f"{what} has {len(found)} entries; the graph has {n} nodes.")
-    for position, value in enumerate(found):
-        if is_none(value) or str(value).strip() == "":
-            raise DataError(f"{what} has no value at position {position}; every node needs one.")
-    return as_integers(pl.Series([str(value).strip() for value in found])).to_list()
+def _names(what: str, values: Any, n: int) -> list[str]:
+    text = _text(np.atleast_1d(_array(values)))
+    if len(text) != n:
+        raise DataError(f"{what} has {len(text)} entries; the graph has {n} nodes.")
+    if text.has_nulls():
+        position = text.is_null().arg_max()
+        raise DataError(f"{what} has no value at position {position}; every node needs one.")
+    return as_integers(text).to_list()
 
 
 def _roles(split: Any, n: int) -> NDArray[np.int8]:
@@ -274,10 +266,9 @@ def _roles(split: Any, n: int) -> NDArray[np.int8]:
     if values.dtype.kind in "iu":
         check_roles(values)
         return values.astype(np.int8)
-    numbers = ROLE_WORDS | {"": NO_ROLE, "none": NO_ROLE}
-    words = ["" if is_none(value) else str(value).strip() for value in _vector(split).tolist()]
-    for word in words:
-        if word.lower() not in numbers:
-            known = ", ".join(role.name.lower() for role in Role)
-            raise DataError(f"split has {shown(word)}; it must be one of {known}.")
-    return np.array([numbers[word.lower()] for word in words], dtype=np.int8)
+    words = _text(_array(split))
+    roles = role_numbers(words)
+    roles = roles.set(words.str.to_lowercase() == "none", NO_ROLE)
+    for word in words.filter(roles.is_null()).drop_nulls():
+        raise DataError(f"split has {shown(word)}; it must be one of {', '.join(ROLE_NAMES)}.")
+    return roles.fill_null(NO_ROLE).to_numpy(writable=True)

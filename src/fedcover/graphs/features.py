@@ -5,8 +5,7 @@ training nodes, which only a split tells apart (:mod:`fedcover.graphs.scaling`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import polars as pl
@@ -18,11 +17,8 @@ from fedcover.graphs.schema import Column, Kind, Schema
 from fedcover.graphs.spelling import NANS, separated, stripped
 from fedcover.graphs.tables import Table
 
-MAX_CATEGORIES = 100
-"""A column of more different words looks like an identifier."""
-
-KINDS_PER_WORD = 10
-"""A column with more different values for each different word holds numbers, with words among."""
+MAX_CATEGORIES = 100  # a column of more different words looks like an identifier
+KINDS_PER_WORD = 10  # a column with more values for each word holds numbers, with words among
 
 Missing: TypeAlias = Literal["refuse", "impute"]
 """What happens to features that are empty or NaN."""
@@ -31,39 +27,28 @@ _WORDS = (pl.String, pl.Categorical, pl.Enum)
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
-@dataclass(frozen=True)
-class Features:
-    """The matrix (n, features), the columns it was made of, and which cells are empty.
-
-    ``missing`` (2, m) are rows and columns of cells that await a training mean and hold 0.
-    """
-
-    x: sparse.csr_array | NDArray[np.float32]
-    columns: tuple[Column, ...]
-    missing: NDArray[np.int64]
-
-
 def check_missing(missing: str) -> None:
     """Refuse another word than those of :data:`Missing`."""
-    if missing not in get_args(Missing):
-        raise UsageError(
-            f"missing is {missing!r}; it must be one of {', '.join(get_args(Missing))}."
-        )
+    known = get_args(Missing)
+    if missing not in known:
+        raise UsageError(f"missing is {missing!r}; it must be one of {', '.join(known)}.")
 
 
 def read_features(
     table: Table, names: Sequence[str], missing: str = "refuse", schema: Schema | None = None
-) -> Features:
-    """Turn the columns of these names into features, with the schema's types if there is one."""
+) -> tuple[sparse.csr_array | NDArray[np.float32], tuple[Column, ...], NDArray[np.int64]]:
+    """Turn the columns of these names into features, with the schema's types if there is one.
+
+    Returns the matrix (n, features), the columns it was made of, and the rows and columns (2, m) of
+    cells that await a training mean and hold 0.
+    """
     check_missing(missing)
     agreed = {} if schema is None else dict(schema.features)
-    blocks: list[NDArray[np.float32] | sparse.csr_array] = []
+    blocks: list[Any] = []
     columns: list[Column] = []
-    empty: list[NDArray[np.int64]] = []
-    width = 0
+    empty, width = [np.empty((2, 0), dtype=np.int64)], 0
     for name in names:
         kind = agreed.get(name)
-        block: NDArray[np.float32] | sparse.csr_array
         if isinstance(kind, tuple) or (kind is None and _is_wordy(table, name)):
             block, kind = _categories(table, name, missing, kind)
         else:
@@ -76,7 +61,7 @@ def read_features(
         x = sparse.csr_array(sparse.hstack(blocks, format="csr", dtype=np.float32))
     else:
         x = np.concatenate(blocks, axis=1)
-    return Features(x, tuple(columns), np.concatenate([*empty, np.empty((2, 0), int)], axis=1))
+    return x, tuple(columns), np.concatenate(empty, axis=1)
 
 
 def _is_wordy(table: Table, name: str) -> bool:
@@ -98,7 +83,7 @@ def _words(values: pl.Series) -> pl.Series:
 
 
 def _are_booleans(values: pl.Series) -> bool:
-    """Whether all words of a column of words are true and false."""
+    """Whether it is a column of words that are all true and false."""
     if values.dtype not in _WORDS:
         return False
     words = _words(values).drop_nulls().unique().str.to_lowercase()
@@ -115,7 +100,7 @@ def _numbers(
     if values.dtype == pl.Null:
         values = values.cast(pl.Float32)
     if not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
-        table.refuse(f"has the type {listed([str(values.dtype)])}, not numbers", column=name)
+        table.refuse_type(name, "numbers")
     given = values.is_not_null()
     numbers = values.cast(pl.Float32, strict=False)
     gaps = ~given | numbers.is_nan().fill_null(False)
@@ -145,42 +130,28 @@ def _parsed(table: Table, name: str) -> pl.Series:
     wrong = numbers.is_null() & text.is_not_null()
     if not wrong.any():
         return numbers
-    booleans = text.str.to_lowercase().replace_strict(
-        _BOOLEANS, default=None, return_dtype=pl.Float32
-    )
+    lower = text.str.to_lowercase()
+    booleans = lower.replace_strict(_BOOLEANS, default=None, return_dtype=pl.Float32)
     if booleans.null_count() > _words(text).null_count():
         table.refuse_where(wrong, name, "{} is not a number", text)
     return booleans
 
 
 def _categories(
-    table: Table, name: str, missing: str, agreed: Kind | None
+    table: Table, name: str, missing: str, kinds: tuple[str, ...] | None
 ) -> tuple[sparse.csr_array, Kind]:
     """A column of words as (n, categories) of 0 and 1, a missing one as zeros alone."""
     values = table.frame[name]
     if not (values.dtype in _WORDS or values.dtype.is_integer() or values.dtype == pl.Boolean):
         if values.dtype != pl.Null:
-            table.refuse(f"has the type {listed([str(values.dtype)])}, not text", column=name)
+            table.refuse_type(name, "text")
         values = values.cast(pl.String)
     text = _words(values)
     if missing == "refuse":
         table.refuse_where(text.is_null(), name, f"is empty{_HINT}")
-    if agreed is None:
-        if table.is_csv:
-            table.refuse_where(separated(text), name, _SEPARATED, text)
-        kinds = tuple(sorted(text.drop_nulls().unique().to_list()))
-        count = len(text) - text.null_count()
-        if len(kinds) > MAX_CATEGORIES or (len(kinds) == count and count > 1):
-            if text.cast(pl.Float32, strict=False).null_count() == text.null_count():
-                table.refuse("holds numbers as text; store them as numbers", column=name)
-            table.refuse(
-                f"has {len(kinds)} different words for {count} nodes, so that it looks like an "
-                f"identifier; leave it out, or keep at most {MAX_CATEGORIES} that repeat",
-                column=name,
-            )
+    if kinds is None:
+        kinds = _found(table, name, text)
     else:
-        assert isinstance(agreed, tuple)
-        kinds = agreed
         why = f"{{}} is not among the agreed categories {listed(kinds)}"
         table.refuse_where(~text.is_in(list(kinds)), name, why, text)
     codes = text.cast(pl.Enum(kinds)).to_physical()
@@ -188,3 +159,20 @@ def _categories(
     columns = codes.drop_nulls().to_numpy().astype(np.int64)
     ones = np.ones(len(rows), dtype=np.float32)
     return sparse.csr_array((ones, (rows, columns)), shape=(len(text), len(kinds))), kinds
+
+
+def _found(table: Table, name: str, text: pl.Series) -> tuple[str, ...]:
+    """The categories of a column of words, unless they are something else."""
+    if table.is_csv:
+        table.refuse_where(separated(text), name, _SEPARATED, text)
+    known = text.drop_nulls()
+    kinds, count = tuple(sorted(known.unique().to_list())), len(known)
+    if len(kinds) > MAX_CATEGORIES or (len(kinds) == count and count > 1):
+        if known.cast(pl.Float32, strict=False).null_count() == 0:
+            table.refuse("holds numbers as text; store them as numbers", column=name)
+        table.refuse(
+            f"has {len(kinds)} different words for {count} nodes, so that it looks like an "
+            f"identifier; leave it out, or keep at most {MAX_CATEGORIES} that repeat",
+            column=name,
+        )
+    return kinds

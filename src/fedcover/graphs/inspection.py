@@ -1,4 +1,4 @@
-"""What the facts about a graph and its clients mean for the guarantee.
+"""What a graph and each client's part of it hold, and what that means for the guarantee.
 
 Everything is known before any training: Theorem 1 asks only how many calibration nodes there are
 and at how many clients (docs/guarantee.md).
@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import compress
 from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover.conformal.checks import check_alpha
 from fedcover.conformal.order import exact_rank
 from fedcover.conformal.rules import coverage_band
-from fedcover.graphs.facts import ClientFacts, GraphFacts, client_facts, graph_facts
+from fedcover.graphs.assemble import components, feature_matrix
 from fedcover.graphs.partition import Partition
 from fedcover.graphs.splits import Role
 
@@ -26,6 +28,52 @@ TEST_SLACK = 0.02
 """Distance up to which test nodes count as spread over the clients as calibration nodes are."""
 
 _NAMED = 5  # clients that a sentence names before it only counts
+
+
+@dataclass(frozen=True)
+class Features:
+    """The columns of ``x``: how many hold only 0 and 1, how they are kept, how many are filled."""
+
+    columns: int
+    binary: int
+    numeric: int
+    sparse: bool
+    filled: float  # share of values that are not zero
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """The graph as a whole; an edge has no direction here and counts once."""
+
+    name: str
+    nodes: int
+    edges: int
+    features: Features
+    labels: dict[str, int]  # nodes by label
+    unlabelled: int
+    isolated: int  # nodes without an edge
+    components: int
+    largest_component: int
+    homophily: float | None  # share of edges that join equal labels; None without such edges
+    missing: dict[str, int]  # empty values by the table's column, where it has some
+    own_clients: int  # that its client column names; 0 without one
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """One client's part. ``label_distance`` is the total variation between its label frequencies
+    and the whole graph's (0: the same, 1: no label in common)."""
+
+    name: str
+    nodes: int
+    labelled: int
+    labels: dict[str, int]  # nodes by label
+    calibration: int | None  # None where the nodes could not be split
+    edges: int  # between its own nodes
+    cut_edges: int  # to nodes of others, which nobody sees
+    cut_share: float  # of all edges that its nodes have
+    label_distance: float | None
+    homophily: float | None  # of its own edges
 
 
 @dataclass(frozen=True)
@@ -55,15 +103,15 @@ class Inspection:
     graph: GraphFacts
     partition: str
     clients: tuple[ClientFacts, ...]
-    n_calibration: int | None
-    slack: float | None  # K/(N + K)
-    test_distance: float | None  # total variation: clients' shares of test nodes, and the promise's
-    promises: tuple[Promise, ...]
+    n_calibration: int | None = None
+    slack: float | None = None  # K/(N + K)
+    test_distance: float | None = None  # total variation: shares of test nodes, and the promise's
+    promises: tuple[Promise, ...] = ()
 
     def sentences(self) -> list[str]:
         """What the numbers mean, in plain words, the graph's first."""
         said = _of_graph(self.graph) + self._of_clients()
-        if self.n_calibration is None or self.slack is None:
+        if self.n_calibration is None:
             return said
         said.append(
             f"{_many(self.n_calibration, 'calibration node')} at "
@@ -90,8 +138,7 @@ class Inspection:
                 "used: --partition given takes them."
             )
         # Both its ends count a cut edge.
-        cut = sum(client.cut_edges for client in self.clients) // 2
-        if cut:
+        if cut := sum(client.cut_edges for client in self.clients) // 2:
             said.append(
                 f"{_many(cut, 'cut edge')}, {cut / self.graph.edges:.1%} of all: no client sees "
                 "them, which can make sets larger, but the promise does not rest on them."
@@ -100,28 +147,28 @@ class Inspection:
 
     def _of_promise(self, promise: Promise) -> list[str]:
         level = f"alpha = {promise.alpha:g}"
+        stands = ""
         if promise.holds:
             low, high = promise.band
             weighed = ", were they spread as the calibration nodes are" if self._is_uneven else ""
-            said = [
-                f"{level}: enough calibration nodes; expect between {low:.4g} and {high:.4f} of "
-                f"the test nodes to be covered{weighed}."
-            ]
+            stands = ", while the promise for all clients together stands"
+            first = (
+                f"enough calibration nodes; expect between {low:.4g} and {high:.4f} of the test "
+                f"nodes to be covered{weighed}."
+            )
         else:
-            said = [
-                f"{level}: too few calibration nodes, {self.n_calibration:,}, where "
+            first = (
+                f"too few calibration nodes, {self.n_calibration:,}, where "
                 f"{_many(len(self.clients), 'client')} must have {promise.needed:,}; every set "
                 "would hold all labels. Take fewer clients or a larger alpha."
-            ]
+            )
+        said = [f"{level}: {first}"]
         if promise.too_small:
-            one = len(promise.too_small) == 1
-            alone = "; nothing can be promised there alone"
-            if promise.holds:
-                alone += ", while the promise for all clients together stands"
+            those = "client {} has" if len(promise.too_small) == 1 else "clients {} have"
             said.append(
-                f"{level}: {'client' if one else 'clients'} {_some(promise.too_small)} "
-                f"{'has' if one else 'have'} fewer than the {promise.needed_alone:,} "
-                f"calibration nodes that a threshold of one's own needs (1/alpha − 1){alone}."
+                f"{level}: {those.format(_some(promise.too_small))} fewer than the "
+                f"{promise.needed_alone:,} calibration nodes that a threshold of one's own needs "
+                f"(1/alpha − 1); nothing can be promised there alone{stands}."
             )
         for kind, names in (("class", promise.small_classes), ("group", promise.small_groups)):
             if names:
@@ -143,73 +190,160 @@ def inspect(
     ``roles`` (n,) are those that a run would draw; None where it could not, and then nothing is
     said about promises. Labels below 0 are unknown ones. Linear in nodes and edges.
     """
-    K = partition.clients
-    counts = None
-    if roles is not None:
-        counts = np.bincount(partition.client[roles == Role.CALIB], minlength=K)
-    clients = client_facts(graph, partition, counts)
-    promises: tuple[Promise, ...] = ()
-    n = slack = distance = None
-    if roles is not None and counts is not None:
-        n = int(counts.sum())
-        slack = K / (n + K)
-        test = np.bincount(partition.client[roles == Role.TEST], minlength=K)
-        distance = float(np.abs(test / test.sum() - (counts + 1) / (n + K)).sum() / 2)
-        held = _held(graph, partition, roles)
-        promises = tuple(_promise(alpha, counts, partition.names, held) for alpha in alphas)
-    return Inspection(graph_facts(graph), partition.method, clients, n, slack, distance, promises)
-
-
-def _held(
-    graph: Data, partition: Partition, roles: NDArray[np.integer]
-) -> dict[str, dict[str, tuple[int, int]]]:
-    """N_g and K_g by kind and name: calibration nodes, and the clients that have them.
-
-    Besides a client, a class or a group may have a threshold of its own.
-    """
-    K, calib, held = partition.clients, roles == Role.CALIB, {}
-    for kind, member, names in (("class", "y", "label_names"), ("group", "group", "group_names")):
-        if member in graph:
-            pair = graph[member].numpy()[calib] * K + partition.client[calib]
-            table = np.bincount(pair, minlength=len(graph[names]) * K).reshape(-1, K)
-            sizes = zip(table.sum(axis=1).tolist(), (table > 0).sum(axis=1).tolist(), strict=True)
-            held[kind] = dict(zip(graph[names], sizes, strict=True))
-    return held
+    owner, K = partition.client, partition.clients
+    if roles is None:
+        whole, clients = _facts(graph, partition)
+        return Inspection(whole, partition.method, clients)
+    calib = roles == Role.CALIB
+    counts = np.bincount(owner[calib], minlength=K)
+    n = int(counts.sum())
+    test = np.bincount(owner[roles == Role.TEST], minlength=K)
+    # Besides a client, a class or a group may have a threshold of its own.
+    held = {}
+    for kind, names in (("y", "label_names"), ("group", "group_names")):
+        if kind in graph:
+            member, shape = graph[kind].numpy()[calib], (len(graph[names]), K)
+            held[kind] = graph[names], _crossed(member, owner[calib], shape)
+    whole, clients = _facts(graph, partition, counts)
+    return Inspection(
+        whole,
+        partition.method,
+        clients,
+        n_calibration=n,
+        slack=K / (n + K),
+        test_distance=float(np.abs(test / test.sum() - (counts + 1) / (n + K)).sum() / 2),
+        promises=tuple(_promise(alpha, counts, partition.names, held) for alpha in alphas),
+    )
 
 
 def _promise(
     alpha: float,
     counts: NDArray[np.int64],
     names: Sequence[str],
-    held: Mapping[str, Mapping[str, tuple[int, int]]],
+    held: Mapping[str, tuple[Sequence[str], NDArray[np.int64]]],
 ) -> Promise:
     n, K = int(counts.sum()), len(counts)
-    rank = exact_rank(alpha, n, K)
-    holds = rank <= n
-    alone = _least(alpha, 1)
+    rank, alone = exact_rank(alpha, n, K), _least(alpha, 1)
+    small = {
+        kind: tuple(
+            name
+            for name, row in zip(members, table, strict=True)
+            if exact_rank(alpha, int(row.sum()), int((row > 0).sum())) > row.sum()
+        )
+        for kind, (members, table) in held.items()
+    }
     return Promise(
         alpha=alpha,
         rank=rank,
-        holds=holds,
+        holds=rank <= n,
         needed=_least(alpha, K),
         needed_alone=alone,
-        band=coverage_band(alpha, n, K) if holds else (1.0, 1.0),
-        too_small=tuple(names[int(k)] for k in np.flatnonzero(counts < alone)),
-        small_classes=_small(alpha, held.get("class", {})),
-        small_groups=_small(alpha, held.get("group", {})),
+        band=coverage_band(alpha, n, K) if rank <= n else (1.0, 1.0),
+        too_small=tuple(compress(names, counts < alone)),
+        small_classes=small["y"],
+        small_groups=small.get("group", ()),
     )
-
-
-def _small(alpha: float, held: Mapping[str, tuple[int, int]]) -> tuple[str, ...]:
-    return tuple(name for name, (n, clients) in held.items() if exact_rank(alpha, n, clients) > n)
 
 
 def _least(alpha: float, clients: int) -> int:
     """The least N with ⌈(1−α)(N+K)⌉ ≤ N: K(1/α − 1), in the fractions of :func:`exact_rank`."""
-    share = Fraction(check_alpha(alpha)).limit_denominator(10**12)
-    if share == 0:  # an alpha below 1e-12, for which no number of nodes that exist suffices
-        share = Fraction(check_alpha(alpha))
-    return max(1, ceil(clients * (1 / share - 1)))
+    exact = Fraction(check_alpha(alpha))
+    # Below 1e-12 no number of nodes that exist suffices.
+    return max(1, ceil(clients * (1 / (exact.limit_denominator(10**12) or exact) - 1)))
+
+
+def _facts(
+    graph: Data, partition: Partition, calibration: NDArray[np.int64] | None = None
+) -> tuple[GraphFacts, tuple[ClientFacts, ...]]:
+    """Count the graph and every client's part; ``calibration`` is how many such nodes each has."""
+    K, owner, y = partition.clients, partition.client, graph.y.numpy()
+    source, target = graph.edge_index.numpy()
+    of_edge, kept = owner[source], owner[source] == owner[target]
+    known = (y[source] >= 0) & (y[target] >= 0)
+    same = known & (y[source] == y[target])
+    # Every edge is there in both directions, so an inner one is seen twice by its client, and a
+    # cut one once by each of its two.
+    inner, cut, judged, alike = (
+        np.bincount(of_edge[chosen], minlength=K)
+        for chosen in (kept, ~kept, kept & known, kept & same)
+    )
+    nodes, inner = np.bincount(owner, minlength=K), inner // 2
+    table = _crossed(owner[y >= 0], y[y >= 0], (K, len(graph.label_names)))
+    labelled, by_label = table.sum(axis=1), table.sum(axis=0)
+    shares = table / np.maximum(labelled, 1)[:, None]
+    distance = np.abs(shares - by_label / max(int(by_label.sum()), 1)).sum(axis=1) / 2
+    clients = tuple(
+        ClientFacts(
+            name=name,
+            nodes=int(nodes[k]),
+            labelled=int(labelled[k]),
+            labels=dict(zip(graph.label_names, table[k].tolist(), strict=True)),
+            calibration=None if calibration is None else int(calibration[k]),
+            edges=int(inner[k]),
+            cut_edges=int(cut[k]),
+            cut_share=_share(cut[k], inner[k] + cut[k]) or 0.0,
+            label_distance=float(distance[k]) if labelled[k] else None,
+            homophily=_share(alike[k], judged[k]),
+        )
+        for k, name in enumerate(partition.names)
+    )
+    count, component = components(graph)
+    whole = GraphFacts(
+        name=str(graph.name),
+        nodes=len(y),
+        edges=len(source) // 2,
+        features=_features(feature_matrix(graph)),
+        labels=dict(zip(graph.label_names, by_label.tolist(), strict=True)),
+        unlabelled=int((y < 0).sum()),
+        isolated=int((np.bincount(source, minlength=len(y)) == 0).sum()),
+        components=count,
+        largest_component=int(np.bincount(component).max()),
+        homophily=_share(same.sum(), known.sum()),
+        missing=_missing(graph),
+        own_clients=len(graph.client_names) if "client" in graph else 0,
+    )
+    return whole, clients
+
+
+def _missing(graph: Data) -> dict[str, int]:
+    """Numbers that are marked as empty, and nodes without any of a column's words."""
+    if "columns" not in graph:
+        return {}
+    counts, at, x = {}, 0, feature_matrix(graph)
+    totals, gaps = x.sum(axis=0, dtype=np.float64), np.zeros(x.shape[1], dtype=np.int64)
+    if "missing" in graph:
+        gaps = np.bincount(graph.missing.numpy()[1], minlength=x.shape[1])
+    for name, kind in graph.columns:
+        words = isinstance(kind, tuple)
+        width = len(kind) if words else 1
+        counts[name] = len(graph.y) - int(totals[at : at + width].sum()) if words else int(gaps[at])
+        at += width
+    return {name: count for name, count in counts.items() if count}
+
+
+def _features(x: sparse.csr_array | NDArray[np.float32]) -> Features:
+    rows, columns = x.shape
+    if isinstance(x, np.ndarray):
+        # Column by column: a mask of the whole matrix would double the memory that it takes.
+        other = np.array([np.any((column != 0) & (column != 1)) for column in x.T])
+        filled = np.count_nonzero(x)
+    else:
+        other = np.bincount(x.indices[(x.data != 0) & (x.data != 1)], minlength=columns)
+        filled = x.count_nonzero()
+    numeric, share = int((other > 0).sum()), int(filled) / max(rows * columns, 1)
+    return Features(columns, columns - numeric, numeric, not isinstance(x, np.ndarray), share)
+
+
+def _crossed(
+    rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]
+) -> NDArray[np.int64]:
+    """How often each pair of numbers occurs."""
+    counts = np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1])
+    return counts.reshape(shape)
+
+
+def _share(part: np.integer, whole: np.integer) -> float | None:
+    return int(part) / int(whole) if whole else None
 
 
 def _of_graph(facts: GraphFacts) -> list[str]:
@@ -228,8 +362,7 @@ def _of_graph(facts: GraphFacts) -> list[str]:
             f"{_many(sum(facts.missing.values()), 'empty value')} in {_some(list(facts.missing))}: "
             "a number becomes its column's mean over the training nodes, a word no category."
         )
-    never = [name for name, count in facts.labels.items() if count == 0]
-    if never:
+    if never := [name for name, count in facts.labels.items() if count == 0]:
         labels = "the label" if len(never) == 1 else "the labels"
         said.append(f"No node has {labels} {_some(never)}: it can stand in a set, never be true.")
     return said

@@ -3,24 +3,23 @@
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedcover.errors import UsageError
+
 NO_LABEL = -1
 """The number of a label that is not known."""
 
-MOST_LABELS = 100
-"""So many different labels are classes, however few nodes there are."""
-
+MOST_LABELS = 100  # so many different labels are classes, however few nodes there are
 _INTEGER = re.compile(r"-?[0-9]+")
 
 
 def encode(
-    values: pl.Series | NDArray[np.generic] | Sequence[str],
-    names: Sequence[str] | None = None,
+    values: pl.Series | NDArray[np.generic] | Sequence[str], names: Sequence[str] | None = None
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Number the distinct values in order: by size if all are integers, else as text.
 
@@ -55,6 +54,18 @@ def is_none(value: Any) -> bool:
     if isinstance(value, float | np.floating):
         return bool(np.isnan(value))
     return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def is_integer(value: Any) -> TypeGuard[int]:
+    """Whether a value is an integer of Python or numpy; true and false are not."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def check_count(name: str, value: Any) -> int:
+    """Refuse an argument that is no whole number of 1 or more."""
+    if not is_integer(value) or value < 1:
+        raise UsageError(f"{name} is {value!r}, but must be a whole number of 1 or more.")
+    return value
 
 
 def too_many(labels: int, nodes: int) -> str:

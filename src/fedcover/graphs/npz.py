@@ -24,14 +24,11 @@ from fedcover.graphs.compressed import allowed, check_expansion
 from fedcover.graphs.convert import from_scipy
 
 _FEATURE = 64  # bytes that a model has for a feature, whether the file has a value for it or not
-_ARRAYS = {
-    "adjacency": "adj_*",
-    "x": "attr_*",
-    "y": "labels",
+# The arrays that become the arguments of from_scipy.
+_ARRAYS = {"adjacency": "adj_*", "x": "attr_*", "y": "labels"} | {
     "label_names": "class_names",
     "node_ids": "node_names",
 }
-"""The arrays that become the arguments of :func:`~fedcover.graphs.from_scipy`."""
 
 
 def read_npz(path: str | Path) -> Data:
@@ -65,23 +62,16 @@ class _Reader:
         self.members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
 
     def graph(self) -> Data:
-        adjacency = self.matrix("adj")
-        x = self.features()
+        adjacency, x = self.matrix("adj"), self.features()
         labels = self.array("labels", kinds="iuUb", dimensions=1)
         class_names, node_names = self.optional("class_names"), self.optional("node_names")
         if labels.dtype.kind not in "iu":
             class_names = None  # the labels are names
         if labels.dtype.kind == "b":
             labels = np.where(labels, "true", "false")
+        names: Any = {"label_names": class_names, "node_ids": node_names, "name": self.path.stem}
         try:
-            graph = from_scipy(
-                adjacency,
-                x,
-                labels,
-                label_names=class_names,
-                node_ids=node_names,
-                name=self.path.stem,
-            )
+            graph = from_scipy(adjacency, x, labels, **names)
         except DataError as error:
             argument, what = str(error).removesuffix(".").split(" ", 1)
             self.refuse(_ARRAYS[argument], what.replace("label_names", "class_names"))
@@ -92,15 +82,10 @@ class _Reader:
     def features(self) -> sparse.csr_array | NDArray[np.floating]:
         if "attr_matrix" in self.members:
             return self.array("attr_matrix", kinds="iufb", dimensions=2)
-        matrix = self.matrix("attr")
-        size = self.path.stat().st_size
-        most = allowed(size) // _FEATURE
-        if matrix.shape[1] > most:
-            self.refuse(
-                "attr_shape",
-                f"says that there are {matrix.shape[1]:,} features, more than the {most:,} that a "
-                f"file of {size:,} bytes may have",
-            )
+        matrix, size = self.matrix("attr"), self.path.stat().st_size
+        if matrix.shape[1] > (most := allowed(size) // _FEATURE):
+            what = f"says that there are {matrix.shape[1]:,} features, more than the {most:,} that"
+            self.refuse("attr_shape", f"{what} a file of {size:,} bytes may have")
         return matrix
 
     def matrix(self, prefix: str) -> sparse.csr_array:
@@ -148,8 +133,8 @@ class _Reader:
         try:
             with self.archive.open(member) as file:
                 first = npy.read_magic(file) == (1, 0)
-                header = (npy.read_array_header_1_0 if first else npy.read_array_header_2_0)(file)
-                shape, _, dtype = header
+                read_header = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
+                shape, _, dtype = read_header(file)
                 if dtype.hasobject:
                     return None
                 if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():

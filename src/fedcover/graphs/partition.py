@@ -3,17 +3,18 @@
 The edges between clients are those nobody sees in the federation; the paper calls them missing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
-from fedcover.graphs.assemble import source_of
+from fedcover.graphs.assemble import adjacency, source_of
 from fedcover.graphs.check import check_graph
+from fedcover.graphs.labels import check_count, is_integer
+from fedcover.graphs.splits import by_client
 
 MAX_SEED = 2**31 - 2
 
@@ -54,16 +55,20 @@ def partition(
     """
     if method not in METHODS:
         raise UsageError(f"partition is {method!r}, but must be one of {', '.join(METHODS)}.")
-    if (
-        isinstance(seed, bool)
-        or not isinstance(seed, int | np.integer)
-        or not 0 <= seed <= MAX_SEED
-    ):
+    if not is_integer(seed) or not 0 <= seed <= MAX_SEED:
         raise UsageError(f"seed is {seed!r}, but must be an integer from 0 to {MAX_SEED}.")
     graph = check_graph(graph)
     names = _client_names(graph, clients, method)
     client = METHODS[method](graph, len(names), int(seed))
-    _check(client, names, method)
+    without = np.flatnonzero(np.bincount(client, minlength=len(names)) == 0)
+    if len(without):
+        remedy = f" after partition {method!r} into {len(names)} clients; take fewer clients."
+        if method == "given":
+            remedy = (
+                f": it is among client_names, but no entry of client is {without[0]}; number the "
+                "clients without a gap."
+            )
+        raise DataError(f"Client {names[without[0]]} has no nodes{remedy}")
     edges = graph.edge_index.numpy()
     cut = edges[:, client[edges[0]] != client[edges[1]]]
     return Partition(client, len(names), method, int(seed), cut, names)
@@ -72,23 +77,16 @@ def partition(
 def client_graphs(graph: Data, partition: Partition) -> list[ClientGraph]:
     """Every client's induced subgraph, in one pass over nodes and edges."""
     client, counts = partition.client, np.bincount(partition.client, minlength=partition.clients)
-    order = np.argsort(client, kind="stable")
+    order = by_client(client)
     position = np.empty_like(order)
     position[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-
     edges = graph.edge_index.numpy()
     inside = edges[:, client[edges[0]] == client[edges[1]]]
     owner = client[inside[0]]
-    # Numpy sorts short integers by their digits, in linear time.
-    short = owner.astype(np.uint16) if partition.clients <= 2**16 else owner
-    local = position[inside[:, np.argsort(short, kind="stable")]]
+    local = position[inside[:, by_client(owner)]]
     edge_ends = np.cumsum(np.bincount(owner, minlength=partition.clients))[:-1]
-    return [
-        ClientGraph(nodes, edge_index)
-        for nodes, edge_index in zip(
-            np.split(order, np.cumsum(counts)[:-1]), np.split(local, edge_ends, axis=1), strict=True
-        )
-    ]
+    nodes = np.split(order, np.cumsum(counts)[:-1])
+    return list(map(ClientGraph, nodes, np.split(local, edge_ends, axis=1)))
 
 
 def boundary(graph: Data, partition: Partition) -> NDArray[np.bool_]:
@@ -102,39 +100,17 @@ def _client_names(graph: Data, clients: int | None, method: str) -> tuple[str, .
     """Number the clients, or take their names from the graph, once ``clients`` makes sense."""
     if method == "given":
         if "client" not in graph:
-            raise DataError(
-                f"{source_of(graph)} has no client column, which partition 'given' needs."
-            )
+            needed = "which partition 'given' needs"
+            raise DataError(f"{source_of(graph)} has no client column, {needed}.")
         names = tuple(graph.client_names)
         if clients is not None and clients != len(names):
-            raise UsageError(
-                f"clients is {clients}, but the client column of {source_of(graph)} has "
-                f"{len(names)}."
-            )
+            column = f"the client column of {source_of(graph)}"
+            raise UsageError(f"clients is {clients}, but {column} has {len(names)}.")
         return names
-    nodes = int(graph.num_nodes)
-    if isinstance(clients, bool) or not isinstance(clients, int | np.integer) or clients < 1:
-        raise UsageError(f"clients is {clients!r}, but must be a whole number of 1 or more.")
-    if clients > nodes:
-        raise UsageError(f"clients is {clients}, but {graph.name} has only {nodes} nodes.")
-    return tuple(str(k) for k in range(clients))
-
-
-def _check(client: NDArray[np.int64], names: Sequence[str], method: str) -> None:
-    """Refuse a client without nodes, by its name, with the remedy that fits the method."""
-    without = np.flatnonzero(np.bincount(client, minlength=len(names)) == 0)
-    if not len(without):
-        return
-    name = names[without[0]]
-    if method == "given":
-        raise DataError(
-            f"Client {name} has no nodes: it is among client_names, but no entry of client is "
-            f"{without[0]}; number the clients without a gap."
-        )
-    raise DataError(
-        f"Client {name} has no nodes after partition {method!r} into {len(names)} clients; "
-        "take fewer clients."
-    )
+    number = check_count("clients", clients)
+    if number > int(graph.num_nodes):
+        raise UsageError(f"clients is {number}, but {graph.name} has only {graph.num_nodes} nodes.")
+    return tuple(map(str, range(number)))
 
 
 def _metis(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
@@ -143,28 +119,25 @@ def _metis(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
     source, target = graph.edge_index.numpy()
     dtype = pymetis.zero_copy_dtype()
     starts = np.searchsorted(source, np.arange(int(graph.num_nodes) + 1)).astype(dtype)
-    adjacency = pymetis.CSRAdjacency(starts, target.astype(dtype))
+    neighbours = pymetis.CSRAdjacency(starts, target.astype(dtype))
     # METIS seeds the C library's rand(), for which 0 and 1 are the same seed: start from 1.
     options = pymetis.Options(seed=seed + 1)
     # Without recursive=False, pymetis takes another algorithm, bisection, for up to 8 parts.
-    result = pymetis.part_graph(clients, adjacency, recursive=False, options=options)
+    result = pymetis.part_graph(clients, neighbours, recursive=False, options=options)
     return np.asarray(result.vertex_part, dtype=np.int64)
 
 
 def _louvain(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
     import networkx
 
-    source, target = graph.edge_index.numpy()
-    n = int(graph.num_nodes)
-    weights = np.ones(len(source), dtype=np.int8)
-    whole = networkx.from_scipy_sparse_array(sparse.csr_array((weights, (source, target)), (n, n)))
+    whole = networkx.from_scipy_sparse_array(adjacency(graph))
     communities = networkx.community.louvain_communities(whole, seed=seed)
     if len(communities) < clients:
         raise DataError(
             f"The number of Louvain communities of {graph.name} is {len(communities)}, fewer than "
             f"{clients} clients; take fewer clients or partition 'metis'."
         )
-    client = np.empty(n, dtype=np.int64)
+    client = np.empty(int(graph.num_nodes), dtype=np.int64)
     sizes = np.zeros(clients, dtype=np.int64)
     for nodes in sorted(communities, key=lambda nodes: (-len(nodes), min(nodes))):
         smallest = int(sizes.argmin())

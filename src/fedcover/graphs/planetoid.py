@@ -8,6 +8,8 @@ what the file says; arrays are made of it afterwards, from bytes that the file h
 import io
 import pickle
 import pickletools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,11 @@ from fedcover.errors import DataError, listed
 from fedcover.files import check_regular
 from fedcover.graphs.assemble import assemble
 
-_NAMES = frozenset(
-    (
-        *("__builtin__.list", "collections.defaultdict", "numpy.dtype", "numpy.ndarray"),
-        *("numpy.core.multiarray._reconstruct", "scipy.sparse.csr.csr_matrix"),
-        # The same, as files saved again today spell it.
-        *("builtins.list", "numpy._core.multiarray._reconstruct", "scipy.sparse._csr.csr_matrix"),
-    )
+_NAMES = (
+    *("__builtin__.list", "collections.defaultdict", "numpy.dtype", "numpy.ndarray"),
+    *("numpy.core.multiarray._reconstruct", "scipy.sparse.csr.csr_matrix"),
+    # The same, as files saved again today spell it.
+    *("builtins.list", "numpy._core.multiarray._reconstruct", "scipy.sparse._csr.csr_matrix"),
 )
 _MOST_TUPLES = 1_000  # real files have a dozen; tuples in tuples without end crash Python
 
@@ -38,28 +38,28 @@ def read_planetoid(folder: str | Path, name: str) -> Data:
     of CiteSeer), the nodes there have no features and the first label.
     """
     folder = Path(folder)
-    paths = {part: folder / f"ind.{name}.{part}" for part in ("allx", "tx", "ally", "ty", "graph")}
+    parts = ("allx", "tx", "ally", "ty", "graph", "test.index")
+    paths = {part: folder / f"ind.{name}.{part}" for part in parts}
     allx, tx = _matrix(paths["allx"]), _matrix(paths["tx"])
     ally, ty = _one_hot(paths["ally"]), _one_hot(paths["ty"])
-    test = _test_index(folder / f"ind.{name}.test.index")
+    test = _test_index(paths["test.index"])
     nodes = int(test.max()) + 1
     gaps = nodes - allx.shape[0] - len(test)
-    if len(test) != tx.shape[0] or len(test) != len(ty) or test.min() != allx.shape[0]:
-        raise DataError(f"{folder / f'ind.{name}.test.index'} does not fit allx, tx and ty.")
+    if not (len(test) == tx.shape[0] == len(ty) and test.min() == allx.shape[0]):
+        raise DataError(f"{paths['test.index']} does not fit allx, tx and ty.")
     if gaps > len(test):
-        raise DataError(f"{folder / f'ind.{name}.test.index'} has {gaps} gaps; it cannot be whole.")
-    for part, like, other in (
-        ("ally", "allx", allx.shape[0] != len(ally)),
-        ("tx", "allx", tx.shape[1] != allx.shape[1]),
-        ("ty", "ally", ty.shape[1:] != ally.shape[1:]),
-    ):
-        if other:
-            raise DataError(f"{paths[part]} does not fit {like}.")
+        raise DataError(f"{paths['test.index']} has {gaps} gaps; it cannot be whole.")
+    if len(ally) != allx.shape[0]:
+        raise DataError(f"{paths['ally']} does not fit allx.")
+    if tx.shape[1] != allx.shape[1]:
+        raise DataError(f"{paths['tx']} does not fit allx.")
+    if ty.shape[1] != ally.shape[1]:
+        raise DataError(f"{paths['ty']} does not fit ally.")
 
-    features = scipy.sparse.vstack([allx, tx]).tocoo()
+    found = scipy.sparse.vstack([allx, tx]).tocoo()
     place = np.concatenate([np.arange(allx.shape[0]), test])
-    shape = (nodes, allx.shape[1])
-    x = scipy.sparse.csr_array((features.data, (place[features.row], features.col)), shape=shape)
+    cells, shape = (place[found.row], found.col), (nodes, allx.shape[1])
+    x = scipy.sparse.csr_array((found.data, cells), shape=shape)
     y = np.zeros(nodes, dtype=np.int64)
     y[place] = np.concatenate([ally, ty]).argmax(axis=1)
     return assemble(
@@ -67,7 +67,7 @@ def read_planetoid(folder: str | Path, name: str) -> Data:
         _edges(paths["graph"], nodes),
         y,
         name=name,
-        label_names=[str(label) for label in range(ally.shape[1])],
+        label_names=list(map(str, range(ally.shape[1]))),
         node_ids=np.arange(nodes),
     )
 
@@ -133,9 +133,18 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path} is not a readable Planetoid file.") from error
 
 
-def _matrix(path: Path) -> Any:
+@contextmanager
+def _unpickled(path: Path, what: str) -> Iterator[Any]:
+    """What a file holds; any exception shows that it is something else."""
     stored = read_pickled(_content(path), path)
     try:
+        yield stored
+    except Exception as error:
+        raise DataError(f"{path} does not hold {what}.") from error
+
+
+def _matrix(path: Path) -> Any:
+    with _unpickled(path, "a sparse matrix") as stored:
         spelt = stored.state
         parts = tuple(array_of(spelt[name]) for name in ("data", "indices", "indptr"))
         shape = tuple(int(size) for size in spelt.get("_shape") or spelt["shape"])
@@ -143,35 +152,27 @@ def _matrix(path: Path) -> Any:
             raise ValueError
         matrix = scipy.sparse.csr_array(parts, shape=shape, dtype=np.float32)
         matrix.check_format(full_check=True)
-    except Exception as error:
-        raise DataError(f"{path} does not hold a sparse matrix.") from error
     if not np.isfinite(matrix.data).all():
         raise DataError(f"{path} holds a value that is not a finite float32 number.")
     return matrix
 
 
 def _one_hot(path: Path) -> NDArray[Any]:
-    stored = read_pickled(_content(path), path)
-    try:
+    with _unpickled(path, "a matrix of labels") as stored:
         labels = array_of(stored)
         if labels.ndim != 2 or labels.dtype.kind not in "iuf":
             raise ValueError
-    except Exception as error:
-        raise DataError(f"{path} does not hold a matrix of labels.") from error
     return labels
 
 
 def _edges(path: Path, nodes: int) -> NDArray[np.int64]:
-    neighbours = read_pickled(_content(path), path)
-    try:
+    with _unpickled(path, "lists of neighbours") as neighbours:
         degree = [len(targets) for targets in neighbours.values()]
         if sum(degree) > path.stat().st_size:  # nodes share their lists
             raise ValueError
         source = np.repeat(np.fromiter(neighbours.keys(), dtype=np.int64), degree)
         target = np.concatenate([np.asarray(row, dtype=np.int64) for row in neighbours.values()])
         edges = np.stack([source, target])
-    except Exception as error:
-        raise DataError(f"{path} does not hold lists of neighbours.") from error
     if edges.min(initial=0) < 0 or edges.max(initial=0) >= nodes:
         raise DataError(f"{path} has an edge to a node outside 0 … {nodes - 1}.")
     return edges

@@ -18,23 +18,16 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError, shown
 from fedcover.graphs.assemble import Marks, assemble
-from fedcover.graphs.features import MAX_CATEGORIES, Features, read_features
+from fedcover.graphs.features import MAX_CATEGORIES, read_features
 from fedcover.graphs.labels import NO_LABEL, encode, too_many
-from fedcover.graphs.schema import Column, Schema
-from fedcover.graphs.splits import NO_ROLE, ROLE_WORDS, Role
+from fedcover.graphs.schema import Schema
+from fedcover.graphs.splits import NO_ROLE, ROLE_NAMES, ROLE_WORDS, Role
 from fedcover.graphs.tables import Table, find_table
 
-NODE_COLUMNS = ("id", "label", "client", "split")
-"""The columns of ``nodes`` that are not features."""
-
-ENDS = ("source", "target")
-"""The columns of ``edges`` that are used."""
-
-UNCLEAR_LABELS = ("NA", "N/A", "#N/A", "<NA>", "NULL")
-"""What other programs write where there is none, and what could be a label all the same."""
-
-PER_GROUP = 20
-"""A column with fewer nodes a value, and many values, is no column of groups."""
+NODE_COLUMNS = ("id", "label", "client", "split")  # those of nodes that are no features
+ENDS = ("source", "target")  # the columns of edges that are used
+UNCLEAR_LABELS = ("NA", "N/A", "#N/A", "<NA>", "NULL")  # may stand for none, or be a label
+PER_GROUP = 20  # a column with fewer nodes a value, and many values, is no column of groups
 
 
 def read_folder(
@@ -75,11 +68,13 @@ def graph_of(
     used = ~ids.is_first_distinct()
     nodes.refuse_where(used, "id", "the id {} has been used before", ids)
     if schema is not None:
-        if difference := schema.difference_of_names(names):
-            raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
+        _refuse_difference(nodes, schema.difference_of_names(names))
         names = list(schema.names)
-    features = read_features(nodes, names, missing, schema)
-    y, label_names, columns = _labelled(nodes, features, schema)
+    x, columns, gaps = read_features(nodes, names, missing, schema)
+    if schema is not None:
+        _refuse_difference(nodes, schema.difference(Schema(columns, ())))
+        columns = schema.features
+    y, label_names = encode(*_labels(nodes, schema))
     marks: Marks = {}
     if "client" in nodes.frame.columns:
         marks["client"], marks["client_names"] = encode(nodes.text("client"))
@@ -89,20 +84,17 @@ def graph_of(
         marks["group"], group_names = encode(nodes.text(group))
         marks["group_names"] = group_names
         if len(group_names) > max(MAX_CATEGORIES, len(ids) / PER_GROUP):
-            nodes.refuse(
-                f"has {len(group_names):,} different values for {len(ids):,} nodes: too many for "
-                "groups that are to have a threshold each",
-                column=group,
-            )
+            what = f"has {len(group_names):,} different values for {len(ids):,} nodes: too many for"
+            nodes.refuse(f"{what} groups that are to have a threshold each", column=group)
     graph = assemble(
-        features.x,
+        x,
         _edges(edges, nodes),
         y,
         name=name,
         label_names=label_names,
         node_ids=ids.to_list(),
         columns=columns,
-        missing=features.missing,
+        missing=gaps,
         **marks,
     )
     if group is not None:
@@ -114,14 +106,9 @@ def graph_of(
 def read_schema_of(path: Path, *, group: str | None = None) -> Schema:
     """The schema that a party's own nodes have; the column ``group`` is no part of it."""
     nodes = _nodes(path, None, group)
-    features = read_features(nodes, _feature_columns(nodes, group))
-    _, labels = encode(_labels(nodes).drop_nulls())
-    return Schema(features.columns, tuple(labels))
-
-
-def holds_nodes(folder: Path) -> bool:
-    """Whether a folder holds a table of nodes."""
-    return find_table(folder, "nodes") is not None
+    _, columns, _ = read_features(nodes, _feature_columns(nodes, group))
+    _, labels = encode(_label_column(nodes).drop_nulls())
+    return Schema(columns, tuple(labels))
 
 
 def _nodes(path: Path, schema: Schema | None, group: str | None) -> Table:
@@ -132,10 +119,8 @@ def _nodes(path: Path, schema: Schema | None, group: str | None) -> Table:
         )
     own = () if group is None else (group,)
     file, wanted = _file(path, "nodes"), (*NODE_COLUMNS, *own)
-    if schema is None:
-        return Table(file, wanted, needed=("id", "label", *own))
-    words = [name for name, kind in schema.features if isinstance(kind, tuple)]
-    return Table(file, wanted, needed=("id", *own), features=schema.names, words=words)
+    label = ("label",) if schema is None else ()
+    return Table(file, wanted, ("id", *label, *own), schema)
 
 
 def _file(folder: Path, stem: str) -> Path:
@@ -148,17 +133,18 @@ def _file(folder: Path, stem: str) -> Path:
     return found
 
 
-def _labelled(
-    nodes: Table, features: Features, schema: Schema | None
-) -> tuple[NDArray[np.int64], list[str], Sequence[Column]]:
-    """Labels by number, their names, and the columns as the schema, if any, has them."""
-    labels = _labels(nodes)
+def _refuse_difference(nodes: Table, difference: str) -> None:
+    if difference:
+        raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
+
+
+def _labels(nodes: Table, schema: Schema | None) -> tuple[pl.Series, Sequence[str] | None]:
+    """Labels as text, null where there is none, and all names of labels if they are agreed."""
+    labels = _label_column(nodes)
     if schema is not None:
-        if difference := schema.difference(Schema(features.columns, ())):
-            raise DataError(f"{nodes.name} is not what the schema says: {difference}.")
         other = ~labels.is_in(list(schema.labels))
         nodes.refuse_where(other, "label", "{} is not among the agreed labels", labels)
-        return *encode(labels, schema.labels), schema.features
+        return labels, schema.labels
     known = labels.drop_nulls()
     if known.is_empty():
         nodes.refuse("is empty for every node", column="label")
@@ -167,11 +153,10 @@ def _labelled(
         nodes.refuse(f"has the same value, {shown(known[0])}, for {every}", column="label")
     if what := too_many(known.n_unique(), len(known)):
         nodes.refuse(what, column="label")
-    return *encode(labels), features.columns
+    return labels, None
 
 
-def _labels(nodes: Table) -> pl.Series:
-    """The labels as text, null where there is none."""
+def _label_column(nodes: Table) -> pl.Series:
     if "label" not in nodes.frame.columns:
         return pl.Series([None] * len(nodes.frame), dtype=pl.String)
     labels = nodes.text("label", empty=True)
@@ -212,14 +197,17 @@ def _split(nodes: Table, y: NDArray[np.int64]) -> NDArray[np.int8]:
     words = nodes.text("split", empty=True)
     labelled = pl.Series(y != NO_LABEL)
     nodes.refuse_where(words.is_null() & labelled, "split", "is empty")
-    roles = words.str.to_lowercase().replace_strict(ROLE_WORDS, default=None, return_dtype=pl.Int8)
-    known = ", ".join(role.name.lower() for role in Role)
-    unknown = roles.is_null() & words.is_not_null()
-    nodes.refuse_where(unknown, "split", f"{{}} is not one of {known}", words)
+    roles = role_numbers(words)
+    why = f"{{}} is not one of {', '.join(ROLE_NAMES)}"
+    nodes.refuse_where(roles.is_null() & words.is_not_null(), "split", why, words)
     numbers = roles.fill_null(NO_ROLE).to_numpy().copy()
     numbers[y == NO_LABEL] = NO_ROLE
-    if labelled.any():
-        for role in (Role.TRAIN, Role.CALIB, Role.TEST):
-            if not (numbers == role).any():
-                nodes.refuse(f"no node has {role.name.lower()!r}", column="split")
+    for role in (Role.TRAIN, Role.CALIB, Role.TEST):
+        if labelled.any() and role not in numbers:
+            nodes.refuse(f"no node has {ROLE_NAMES[role]!r}", column="split")
     return numbers
+
+
+def role_numbers(words: pl.Series) -> pl.Series:
+    """The roles that words stand for, null where they stand for none."""
+    return words.str.to_lowercase().replace_strict(ROLE_WORDS, default=None, return_dtype=pl.Int8)

@@ -19,8 +19,7 @@ from fedcover.errors import DataError
 
 Features: TypeAlias = sparse.csr_array | NDArray[np.float32]
 
-ROUNDING = 1e-13
-"""A variance below this share of the squared mean is what rounding leaves of a constant."""
+ROUNDING = 1e-13  # a variance below this share of the squared mean is what rounding leaves
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,14 @@ class Scaling:
 
     def to_dict(self) -> dict[str, list[float]]:
         """Plain lists, for JSON; :meth:`from_dict` gives the same numbers back, bit for bit."""
-        return {name: getattr(self, name).tolist() for name in _PARTS}
+        return {name: part.tolist() for name, part in vars(self).items()}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Scaling:
         """The scaling that :meth:`to_dict` spelt."""
         try:
             with np.errstate(over="ignore"):  # what becomes infinite is refused below
-                parts = [np.asarray(content[name], dtype=np.float32) for name in _PARTS]
+                parts = [np.asarray(content[name], np.float32) for name in cls.__annotations__]
         except (KeyError, TypeError, ValueError) as error:
             raise DataError("The scaling must have lists of numbers mean, scale, fill.") from error
         if any(part.ndim != 1 or len(part) != len(parts[0]) for part in parts):
@@ -54,7 +53,6 @@ class Scaling:
         return cls(*parts)
 
 
-_PARTS = ("mean", "scale", "fill")
 _FINITE = (np.finfo(np.float32).min, np.finfo(np.float32).max)
 
 
@@ -78,9 +76,7 @@ def column_sums(
 
 
 def scaling_of(
-    sums: NDArray[np.float64],
-    columns: NDArray[np.integer],
-    standardised: NDArray[np.bool_],
+    sums: NDArray[np.float64], columns: NDArray[np.integer], standardised: NDArray[np.bool_]
 ) -> Scaling:
     """The server's part: mean and standard deviation (that of n, not n − 1) from all sums.
 
@@ -91,15 +87,10 @@ def scaling_of(
     mean = total / np.maximum(count, 1)
     variance = squares / np.maximum(count, 1) - mean**2
     spread = np.sqrt(np.where(variance > ROUNDING * mean**2, variance, 1.0)).astype(np.float32)
-    fill = np.zeros(len(standardised), dtype=np.float32)
-    fill[columns] = mean
-    scale = np.ones(len(standardised), dtype=np.float32)
-    scale[columns] = np.where(spread > 0, spread, 1.0)
-    return Scaling(
-        np.where(standardised, fill, np.float32(0)),
-        np.where(standardised, scale, np.float32(1)),
-        fill,
-    )
+    fill, scale = np.zeros(len(standardised), np.float32), np.ones(len(standardised), np.float32)
+    fill[columns], scale[columns] = mean, np.where(spread > 0, spread, 1.0)
+    zero, one = np.float32(0), np.float32(1)
+    return Scaling(np.where(standardised, fill, zero), np.where(standardised, scale, one), fill)
 
 
 def fit_scaling(
@@ -114,20 +105,13 @@ def fit_scaling(
     ``fill`` besides.
     """
     columns = np.asarray(columns, dtype=bool)
-    summed = summed_columns(columns, missing)
-    parts = [train_nodes] if isinstance(train_nodes, np.ndarray) else train_nodes
-    sums = np.sum([column_sums(x, nodes, summed, missing) for nodes in parts], axis=0)
-    return scaling_of(sums, summed, columns)
-
-
-def summed_columns(
-    columns: NDArray[np.bool_], missing: NDArray[np.integer] | None = None
-) -> NDArray[np.int64]:
-    """The columns whose sums are needed: those standardised, and those with missing values."""
     needed = columns.copy()
     if missing is not None:
         needed[missing[1]] = True
-    return np.flatnonzero(needed)
+    summed = np.flatnonzero(needed)
+    parts = [train_nodes] if isinstance(train_nodes, np.ndarray) else train_nodes
+    sums = np.sum([column_sums(x, nodes, summed, missing) for nodes in parts], axis=0)
+    return scaling_of(sums, summed, columns)
 
 
 def scaled(x: Features, scaling: Scaling, missing: NDArray[np.integer] | None = None) -> Features:
@@ -135,10 +119,9 @@ def scaled(x: Features, scaling: Scaling, missing: NDArray[np.integer] | None = 
 
     Columns that are left alone keep their bits.
     """
-    if x.shape[1] != len(scaling.mean):
-        raise DataError(
-            f"The features have {x.shape[1]} columns, but the scaling is for {len(scaling.mean)}."
-        )
+    width = len(scaling.mean)
+    if x.shape[1] != width:
+        raise DataError(f"The features have {x.shape[1]} columns, but the scaling is for {width}.")
     moved = np.flatnonzero((scaling.mean != 0) | (scaling.scale != 1))
     if missing is not None:
         moved = np.union1d(moved, missing[1])
@@ -153,11 +136,10 @@ def scaled(x: Features, scaling: Scaling, missing: NDArray[np.integer] | None = 
         result = x.copy()
         result[:, moved] = values
         return result
-    stays = ~np.isin(np.arange(x.shape[1]), moved)
     row, place = np.nonzero(values)
     entries = sparse.coo_array((values[row, place], (row, moved[place])), shape=x.shape)
     kept = x.copy()
-    kept.data[~stays[kept.indices]] = 0
+    kept.data[np.isin(np.arange(width), moved)[kept.indices]] = 0
     kept.eliminate_zeros()
     return sparse.csr_array(kept + entries.tocsr(), dtype=np.float32)
 

@@ -61,13 +61,11 @@ class Schema:
 
     def to_json(self) -> str:
         """The file's text; one schema has one spelling."""
-        content = {
-            "features": [
-                [name, {"category": list(kind)} if isinstance(kind, tuple) else kind]
-                for name, kind in self.features
-            ],
-            "labels": list(self.labels),
-        }
+        features = [
+            [name, {"category": kind} if isinstance(kind, tuple) else kind]
+            for name, kind in self.features
+        ]
+        content = {"features": features, "labels": self.labels}
         return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
     def difference(self, other: Schema) -> str:
@@ -79,24 +77,21 @@ class Schema:
             return difference
         found = dict(other.features)
         for name, mine in self.features:
-            its = found[name]
+            its, column = found[name], f"column {shown(name)}"
             if (mine, its) == ("binary", "number"):
-                return f"column {shown(name)} has other values than 0 and 1, which are agreed"
+                return f"{column} has other values than 0 and 1, which are agreed"
             if isinstance(mine, tuple) != isinstance(its, tuple):
-                return (
-                    f"column {shown(name)} holds {_spoken(its)}, where {_spoken(mine)} are agreed"
-                )
-            if isinstance(mine, tuple) and (extra := [w for w in its if w not in mine]):
-                return (
-                    f"column {shown(name)} has {shown(extra[0])}, which is not an agreed category"
-                )
+                return f"{column} holds {_spoken(its)}, where {_spoken(mine)} are agreed"
+            for word in its if isinstance(mine, tuple) else ():
+                if word not in mine:
+                    return f"{column} has {shown(word)}, which is not an agreed category"
         for label in other.labels:
             if label not in self.labels:
                 return f"column 'label' has {shown(label)}, which is not among the agreed labels"
         return ""
 
     def difference_of_names(self, names: Sequence[str]) -> str:
-        """Say which column is missing or too many; "" if none. In what order they come is all one:
+        """Say which column is missing or too many; "" if none. Their order does not matter:
         features are taken in the order of the schema."""
         for place, mine in enumerate(self.names, 1):
             if mine not in names:
@@ -184,16 +179,13 @@ def parse_schema(text: str, source: str) -> Schema:
 
 def _kind(spelt: Any) -> Any:
     """A type as the file spells it: a word, or an object with the words of a category."""
-    if isinstance(spelt, dict) and set(spelt) == {"category"}:
-        words = spelt["category"]
-        if isinstance(words, list) and all(isinstance(word, str) for word in words):
-            return tuple(words)
+    words = spelt.get("category") if isinstance(spelt, dict) and len(spelt) == 1 else None
+    if isinstance(words, list) and all(isinstance(word, str) for word in words):
+        return tuple(words)
     return spelt
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
     if isinstance(error, KeyError):
         return f"it has no {shown(error.args[0])}"
-    return str(error).rstrip(".")
+    return str(getattr(error, "strerror", None) or error).rstrip(".")

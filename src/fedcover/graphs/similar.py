@@ -4,24 +4,20 @@ Similarity is the cosine of two nodes' features. A client looks among its own no
 scikit-learn's neighbours come close, but leave the order of equal cosines to chance.
 """
 
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fedcover.errors import DataError, UsageError
-from fedcover.graphs.partition import ClientGraph
+from fedcover.errors import DataError
+from fedcover.graphs.labels import check_count
 
 Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × features
 Alike = tuple[NDArray[np.int64], NDArray[np.float64]]  # positions of similar nodes, and cosines
 
-NEAREST = 20
-"""How many similar nodes SNAPS's authors take (their program's default)."""
-
-BLOCK = 256
-"""Rows of the n × n similarities that are in memory at once; more are slower, not faster."""
+NEAREST = 20  # similar nodes that SNAPS's authors take (their program's default)
+BLOCK = 256  # rows of the n × n similarities in memory at once; more are slower, not faster
 
 
 def similar_nodes(x: Features, k: int = NEAREST, block: int = BLOCK) -> NDArray[np.int64]:
@@ -32,9 +28,8 @@ def similar_nodes(x: Features, k: int = NEAREST, block: int = BLOCK) -> NDArray[
     the row ends with −1. Binary features, scaled row by row or not, are compared without rounding;
     others to the precision of float32 (dense) or float64 (sparse).
     """
+    check_count("k", k)
     rows = _comparable(x)
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise UsageError(f"k is {k!r}, but must be a whole number of 1 or more.")
     n = rows.shape[0]
     norm2 = _products(rows, rows)
     norm2[norm2 == 0.0] = 1.0
@@ -48,7 +43,13 @@ def similar_nodes(x: Features, k: int = NEAREST, block: int = BLOCK) -> NDArray[
         dots = dots.toarray() if sparse.issparse(dots) else dots
         likeness = np.maximum(dots, 0.0, dtype=np.float64) ** 2 / norm2
         likeness[np.arange(stop - start), np.arange(start, stop)] = 0.0
-        _top(likeness, nodes[start:stop])
+        last = np.partition(likeness, -min(k, n), axis=1)[:, -min(k, n), None]
+        # More than k if some are level, which the position then decides.
+        row, column = np.nonzero((likeness >= last) & (likeness > 0.0))
+        order = np.lexsort((-likeness[row, column], row))
+        place = np.arange(len(row)) - np.searchsorted(row, row)
+        kept = place < k
+        nodes[start + row[kept], place[kept]] = column[order][kept]
     return nodes
 
 
@@ -70,16 +71,6 @@ def similar_to(x: Features) -> Alike:
     """The similar nodes of every node, and their cosines."""
     nodes = similar_nodes(x)
     return nodes, cosines(x, nodes)
-
-
-def similar_at(x: Features, parts: Sequence[ClientGraph]) -> list[Alike]:
-    """For every client the similar nodes among its own."""
-    found = []
-    for part in parts:
-        rows = x[part.nodes]
-        nodes = similar_nodes(rows)
-        found.append((nodes, cosines(rows, nodes)))
-    return found
 
 
 def _comparable(x: Features) -> Features:
@@ -104,14 +95,3 @@ def _products(rows: Features, others: Features) -> NDArray[np.float64]:
     if isinstance(rows, np.ndarray):
         return np.asarray(np.einsum("nd,nd->n", rows, others, dtype=np.float64))
     return np.asarray(rows.multiply(others).sum(axis=1), dtype=np.float64).ravel()
-
-
-def _top(likeness: NDArray[np.float64], nodes: NDArray[np.int64]) -> None:
-    """Write the positions of each row's largest positive values, ties by position."""
-    k = min(nodes.shape[1], likeness.shape[1])
-    last = np.partition(likeness, -k, axis=1)[:, -k, None]
-    row, column = np.nonzero((likeness >= last) & (likeness > 0.0))  # more than k if some are level
-    order = np.lexsort((-likeness[row, column], row))
-    place = np.arange(len(row)) - np.searchsorted(row, row)
-    kept = place < k
-    nodes[row[kept], place[kept]] = column[order][kept]

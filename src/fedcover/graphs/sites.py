@@ -20,18 +20,19 @@ from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.labels import encode
 from fedcover.graphs.partition import Partition, client_graphs
-from fedcover.graphs.readers import ENDS, holds_nodes, read_folder, read_schema_of
+from fedcover.graphs.readers import ENDS, read_folder, read_schema_of
 from fedcover.graphs.schema import Kind, Schema, Type, read_schema
-from fedcover.graphs.splits import Role
+from fedcover.graphs.splits import ROLE_NAMES
+from fedcover.graphs.tables import find_table
 
 SCHEMA_FILE = "schema.json"
 
 
 def site_folders(path: Path) -> list[Path]:
     """The folders in it that hold nodes, by name; none if it holds nodes itself."""
-    if holds_nodes(path):
+    if find_table(path, "nodes"):
         return []
-    return sorted(folder for folder in path.iterdir() if folder.is_dir() and holds_nodes(folder))
+    return sorted(f for f in path.iterdir() if f.is_dir() and find_table(f, "nodes"))
 
 
 def read_sites(path: Path, *, group: str | None = None) -> Data:
@@ -98,7 +99,7 @@ def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np
     # The last entry, None, is where a node without a label, or role, points to with its -1.
     labels = np.array([*graph.label_names, None], dtype=object)[graph.y.numpy()]
     ids = np.asarray(graph.node_ids).astype(str)
-    words = np.array([*(role.name.lower() for role in Role), None], dtype=object)[roles]
+    words = np.array([*ROLE_NAMES, None], dtype=object)[roles]
     dtype = np.uint8 if kind == "binary" else np.float32
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,21 +107,17 @@ def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np
             beside = Path(folder) / path.name
             beside.mkdir()
             for number, part in enumerate(client_graphs(graph, partition)):
-                rows = x[part.nodes]
-                dense = sparse.csr_array(rows).toarray()
-                nodes = pl.DataFrame(
-                    {
-                        "id": ids[part.nodes],
-                        "label": labels[part.nodes].tolist(),
-                        "split": words[part.nodes].tolist(),
-                    },
-                    schema_overrides={"label": pl.String, "split": pl.String},
-                ).hstack(pl.DataFrame(dense.astype(dtype), schema=features))
+                own = part.nodes
+                marks = {"label": labels[own].tolist(), "split": words[own].tolist()}
+                nodes = pl.DataFrame(marks, dict.fromkeys(marks, pl.String))
+                nodes.insert_column(0, pl.Series("id", ids[own]))
+                dense = sparse.csr_array(x[own]).toarray().astype(dtype)
                 once = part.edge_index[:, part.edge_index[0] < part.edge_index[1]]
-                ends = {name: ids[part.nodes][end] for name, end in zip(ENDS, once, strict=True)}
                 site = beside / _site_name(partition, number)
                 site.mkdir()
-                nodes.write_parquet(site / "nodes.parquet")
+                whole = nodes.hstack(pl.DataFrame(dense, schema=features))
+                whole.write_parquet(site / "nodes.parquet")
+                ends = dict(zip(ENDS, ids[own][once], strict=True))
                 pl.DataFrame(ends).write_parquet(site / "edges.parquet")
             (beside / SCHEMA_FILE).write_text(schema.to_json() + "\n", encoding="utf-8")
             if path.exists():

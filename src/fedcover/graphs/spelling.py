@@ -21,10 +21,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 }
 """The names that a column may have, by what it means."""
 
-NANS = ("nan", "NaN", "NAN")
-"""What tables spell where there is no value."""
-
-_INDEX = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")
+NANS = ("nan", "NaN", "NAN")  # what tables spell where there is no value
 _COMMA = r"^[-+]?(\d+,\d*|,\d+)([eE][-+]?\d+)?$"
 _POINT = r"^[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d+)?$"
 _WHOLE = r"^-?\d+[.,]0$"
@@ -48,15 +45,6 @@ def meanings(
     known = {_folded(name): meaning for meaning in wanted for name in names_of(meaning)}
     plain = [name.strip() for name in header]
     return [name if name in features else known.get(_folded(name), name) for name in plain]
-
-
-def is_index(name: str) -> bool:
-    """Whether a name is one that pandas gives to the rows' numbers when it writes them out.
-
-    >>> is_index("Unnamed: 0"), is_index("__index_level_0__"), is_index("index")
-    (True, True, False)
-    """
-    return _INDEX.fullmatch(name) is not None
 
 
 def names_of(meaning: str) -> tuple[str, ...]:
@@ -112,7 +100,11 @@ def with_points(
             other = shown(with_commas[0])
             why = f"{{}} has a decimal point, but the column {other} has decimal commas"
             refuse_where(_like(text, _POINT), name, why, text)
-    return frame.with_columns(_pointed(numbers[name]).alias(name) for name in with_commas)
+    for name in with_commas:
+        points = numbers[name].str.replace(",", ".", literal=True)
+        points = points.zip_with(_like(numbers[name], _COMMA), numbers[name])
+        frame = frame.with_columns(points.alias(name))
+    return frame
 
 
 def separated(text: pl.Series) -> pl.Series:
@@ -120,10 +112,6 @@ def separated(text: pl.Series) -> pl.Series:
     (without blanks around them) are mostly such; for words they are not meant."""
     found = _like(text, _SEPARATED) & text.cast(pl.Float32, strict=False).is_null()
     return found & (2 * int(found.sum()) > len(text.drop_nulls()))
-
-
-def _pointed(text: pl.Series) -> pl.Series:
-    return text.str.replace(",", ".", literal=True).zip_with(_like(text, _COMMA), text)
 
 
 def _are_numbers(text: pl.Series) -> bool:

@@ -19,15 +19,10 @@ class Role(IntEnum):
     TEST = 3
 
 
-ROLE_WORDS = {role.name.lower(): int(role) for role in Role} | {
-    "training": int(Role.TRAIN),
-    "val": int(Role.VALID),
-    "validation": int(Role.VALID),
-    "cal": int(Role.CALIB),
-    "calibration": int(Role.CALIB),
-    "testing": int(Role.TEST),
-}
-"""Roles by the words that stand for them, in lower case."""
+ROLE_NAMES = tuple(role.name.lower() for role in Role)  # the words for the roles, by number
+ROLE_WORDS = {name: int(role) for name, role in zip(ROLE_NAMES, Role, strict=True)}
+ROLE_WORDS |= {"training": 0, "val": 1, "validation": 1, "cal": 2, "calibration": 2, "testing": 3}
+"""Roles by all words that stand for them, in lower case."""
 
 NO_ROLE = -1
 """A node without a label is used for nothing: it is only seen as a neighbour."""
@@ -38,9 +33,10 @@ def check_roles(roles: NDArray[np.integer]) -> None:
     wrong = (roles < NO_ROLE) | (roles > max(Role))
     if wrong.any():
         position = int(wrong.argmax())
+        known = ", ".join(f"{number} ({name})" for number, name in enumerate(ROLE_NAMES))
         raise DataError(
-            f"split has {roles[position]} at position {position}; it must be one of "
-            f"{', '.join(f'{role.value} ({role.name.lower()})' for role in Role)}, or -1 for none."
+            f"split has {roles[position]} at position {position}; it must be one of {known}, or "
+            "-1 for none."
         )
 
 
@@ -67,9 +63,10 @@ def split(
     if not 0 <= valid < 1:
         raise UsageError(f"valid is {valid}, but must be at least 0 and below 1.")
     all_sizes = np.bincount(client)
-    names = names or [str(k) for k in range(len(all_sizes))]
+    names = names or list(map(str, range(len(all_sizes))))
     kept = np.arange(len(client)) if labelled is None else np.flatnonzero(labelled)
-    sizes = np.bincount(client[kept], minlength=len(all_sizes))
+    owner = client[kept]
+    sizes = np.bincount(owner, minlength=len(all_sizes))
     without = np.flatnonzero((sizes == 0) & (all_sizes > 0))
     if len(without):
         raise DataError(
@@ -82,7 +79,8 @@ def split(
             raise DataError(
                 f"The split has {len(given)} entries, but there are {len(client)} nodes."
             )
-        roles[kept] = _given(given[kept], client[kept], names)
+        _check_given(given[kept], owner, names)
+        roles[kept] = given[kept]
         return roles
     held_out = np.maximum(np.rint(train * sizes), 1).astype(np.int64)
     validation = np.minimum(np.rint(valid * held_out).astype(np.int64), held_out - 1)
@@ -95,17 +93,13 @@ def split(
             "and keep at least one for calibration and one for testing."
         )
     counts = np.stack([held_out - validation, validation, rest // 2, rest - rest // 2], axis=1)
-    roles[kept[_shuffled(client[kept], rng)]] = np.repeat(
-        np.tile(np.arange(len(Role), dtype=np.int8), len(sizes)), counts.ravel()
-    )
+    numbers = np.tile(np.arange(len(Role), dtype=np.int8), len(sizes))
+    roles[kept[_shuffled(owner, rng)]] = np.repeat(numbers, counts.ravel())
     return roles
 
 
 def resplits(
-    roles: NDArray[np.integer],
-    client: NDArray[np.integer],
-    count: int,
-    rng: np.random.Generator,
+    roles: NDArray[np.integer], client: NDArray[np.integer], count: int, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     """Divide calibration and test anew ``count`` times, for judging coverage (docs/guarantee.md).
 
@@ -128,26 +122,28 @@ def resplits(
     return is_calibration
 
 
+def by_client(client: NDArray[np.integer]) -> NDArray[np.intp]:
+    """All positions, client after client."""
+    # numpy sorts 16-bit integers in linear time.
+    keys = client.astype(np.uint16) if client.max(initial=0) < 2**16 else client
+    return np.argsort(keys, kind="stable")
+
+
 def _shuffled(client: NDArray[np.integer], rng: np.random.Generator) -> NDArray[np.intp]:
     """All positions, client after client, in random order inside each."""
     order = rng.permutation(len(client))
-    # numpy sorts 16-bit integers in linear time.
-    keys = client.astype(np.uint16) if client.max(initial=0) < 2**16 else client
-    return order[np.argsort(keys[order], kind="stable")]
+    return order[by_client(client[order])]
 
 
-def _given(
+def _check_given(
     roles: NDArray[np.integer], client: NDArray[np.integer], names: Sequence[str]
-) -> NDArray[np.integer]:
-    """Check that an own split column gives every client what training and calibration need."""
-    if not np.isin(roles, list(Role)).all():
-        raise DataError(
-            f"The split has the value {roles[~np.isin(roles, list(Role))][0]}, but roles are 0 … 3."
-        )
+) -> None:
+    """Refuse an own split column unless every client has what training and calibration need."""
+    wrong = ~np.isin(roles, list(Role))
+    if wrong.any():
+        raise DataError(f"The split has the value {roles[wrong][0]}, but roles are 0 … 3.")
     for role in (Role.TRAIN, Role.CALIB, Role.TEST):
         without = np.flatnonzero(np.bincount(client[roles == role], minlength=len(names)) == 0)
         if len(without):
-            raise DataError(
-                f"Client {names[without[0]]} has no node with split '{role.name.lower()}'."
-            )
-    return roles
+            word = ROLE_NAMES[role]
+            raise DataError(f"Client {names[without[0]]} has no node with split '{word}'.")

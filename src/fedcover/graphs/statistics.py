@@ -69,8 +69,8 @@ def list_rows(data: str | Path | None = None) -> list[DatasetRow]:
         raw = locate(dataset.name, data)
         ours = None if raw is None else describe(load(dataset.name, data))
         place = "to fetch" if raw is None else "embedded" if raw.is_file() else str(raw)
-        note = dataset.slip
-        rows.append(DatasetRow(dataset.name, dataset.title, place, ours, dataset.published, note))
+        known = (dataset.name, dataset.title, place)
+        rows.append(DatasetRow(*known, ours, dataset.published, dataset.slip))
     return rows
 
 
@@ -105,20 +105,11 @@ def missing_edges_rows(
     graphs = {name: load(name, data) for name in names or known}
     rows = []
     for (name, clients), published in MISSING_EDGES.items():
-        if name not in graphs:
-            continue
-        edges = int(graphs[name].num_edges)
-        cuts = [int(missing_edges(graphs[name], clients, seed).missing) for seed in seeds]
-        rows.append(
-            MissingEdgesRow(
-                name,
-                clients,
-                _share(edges, float(np.mean(cuts))),
-                min(cuts),
-                max(cuts),
-                _share(edges, published),
-            )
-        )
+        if name in graphs:
+            edges = int(graphs[name].num_edges)
+            cuts = [int(missing_edges(graphs[name], clients, seed).missing) for seed in seeds]
+            ours, paper = _share(edges, float(np.mean(cuts))), _share(edges, published)
+            rows.append(MissingEdgesRow(name, clients, ours, min(cuts), max(cuts), paper))
     return rows
 
 

@@ -6,6 +6,7 @@ between the columns of a CSV, and decimal commas in its numbers then.
 
 import csv
 import io
+import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -18,22 +19,15 @@ import polars as pl
 from fedcover.errors import DataError, listed, shown
 from fedcover.files import check_regular
 from fedcover.graphs.compressed import check_expansion, check_parquet, unpacked
-from fedcover.graphs.spelling import (
-    NANS,
-    as_integers,
-    is_index,
-    meanings,
-    names_of,
-    with_points,
-)
+from fedcover.graphs.schema import Schema
+from fedcover.graphs.spelling import NANS, as_integers, meanings, names_of, with_points
 
 SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst", ".parquet")
 """What the names of tables end in."""
 
-PROBED_ROWS = 1_000
-"""Rows from which it is guessed which columns of a CSV hold words; a wrong guess costs time."""
-
+PROBED_ROWS = 1_000  # from which it is guessed which columns hold words; a wrong guess costs time
 _NAME_TYPES = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
+_INDEX = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")  # pandas' numbers of rows
 _IDS = ("id", "source", "target")
 _CELL = 4  # bytes of a value in memory
 # Polars reports a file that it did not foresee by a panic, which is no Exception.
@@ -43,10 +37,10 @@ _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError,
 class Table:
     """The columns of a file, read at once, of which those ``needed`` must be there.
 
-    Columns that mean one of ``wanted`` (:mod:`fedcover.graphs.spelling`) go by that name, others by
-    their own. CSV knows no types: wanted columns are read as strings, and so are the ones that
-    hold words, which are those of ``words``, or found by looking (None); the rest as float32.
-    Without ``others``, only wanted columns of Parquet are read.
+    Columns that mean one of ``wanted`` (:mod:`fedcover.graphs.spelling`) go by that name, others,
+    and features of the ``schema``, by their own. CSV knows no types: wanted columns are read as
+    strings, and so are the ones that hold words, by the schema or by looking; the rest as float32.
+    Without ``others``, only wanted columns are used.
     Errors name the file and the line (CSV, counted from 1 with the header) or the row (Parquet,
     counted from 1), and the column as the file spells it.
     """
@@ -58,8 +52,7 @@ class Table:
         path: Path,
         wanted: Collection[str],
         needed: Iterable[str],
-        features: Collection[str] = (),
-        words: Collection[str] | None = None,
+        schema: Schema | None = None,
         others: bool = True,
     ) -> None:
         check_regular(path)
@@ -68,25 +61,27 @@ class Table:
         self._delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
         self.spelt: dict[str, str] = {}  # how the file spells each column
         content = self._content() if self.is_csv else b""
-        header = self._header(content) if self.is_csv else self._schema()
-        self._raw = header
-        columns = meanings(header, wanted, features)
-        self.spelt = self._spelling(header, columns, wanted)
+        self._header = self._csv_header(content) if self.is_csv else self._parquet_header()
+        agreed = {} if schema is None else dict(schema.features)
+        columns = meanings(self._header, wanted, agreed)
+        self._note_names(columns, wanted)
         if others:
-            self._refuse_index(columns, features)
+            self._refuse_index(columns, agreed)
         for column in needed:
             if column not in self.spelt:
-                self._refuse_separator(header)
-                self.refuse(f"has no column {_called(column)}; it has {listed(header)}")
-        rest = [name for name in columns if name not in wanted]
+                self._refuse_separator()
+                name, *synonyms = names_of(column)
+                nor = f" (nor {', '.join(synonyms)})" if synonyms else ""
+                self.refuse(f"has no column {shown(name)}{nor}; it has {listed(self._header)}")
+        used = [column for column in columns if others or column in wanted]
         if not self.is_csv:
-            named = zip(columns, header, strict=True)
-            self.frame = self._read_parquet({c: n for c, n in named if others or c in wanted})
-        elif not rest or (self._delimiter == ";" and not others):
-            self.frame = self._strings(content, columns)
-        else:
-            self.frame = self._read_csv(content, columns, rest, words)
-        if self.is_csv and self.frame[self.frame.columns[-1]].has_nulls():
+            spelt = dict(zip(columns, self._header, strict=True))
+            self.frame = self._read_parquet({column: spelt[column] for column in used})
+            return
+        features = [column for column in used if column not in wanted]
+        words = [name for name in agreed if isinstance(agreed[name], tuple)] if schema else None
+        self.frame = self._read_csv(content, columns, features, words)
+        if self.frame[self.frame.columns[-1]].has_nulls():
             self._refuse_short_rows(content)
 
     def text(self, column: str, empty: bool = False) -> pl.Series:
@@ -99,9 +94,7 @@ class Table:
             return values.cast(pl.String)
         values = as_integers(values)
         if not (values.dtype.is_integer() or values.dtype in _NAME_TYPES):
-            self.refuse(
-                f"has the type {listed([str(values.dtype)])}, not text or integers", column=column
-            )
+            self.refuse_type(column, "text or integers")
         if not values.dtype.is_integer():
             values = values.cast(pl.String).str.strip_chars()
             none = [""] if column in _IDS else ["", *NANS]
@@ -130,40 +123,39 @@ class Table:
         what = " ".join(what.splitlines())  # a name in it may be of several lines
         raise DataError(f"{self.name}{place}{':' if place else ''} {what}.")
 
+    def refuse_type(self, column: str, wanted: str) -> NoReturn:
+        """Refuse a column for its type."""
+        what = f"has the type {listed([str(self.frame[column].dtype)])}, not {wanted}"
+        self.refuse(what, column=column)
+
     def place(self, row: int) -> str:
         """What errors call a row."""
         return f"line {self._line(row)}" if self.is_csv else f"row {row + 1}"
 
-    def _spelling(
-        self, header: Sequence[str], columns: Sequence[str], wanted: Collection[str]
-    ) -> dict[str, str]:
-        """How the file spells each column; two that are the same are refused."""
-        spelt: dict[str, str] = {}
+    def _note_names(self, columns: Sequence[str], wanted: Collection[str]) -> None:
+        """Note how the file spells each column; two that are the same are refused."""
         row = -1 if self.is_csv else None
-        for name, column in zip(header, columns, strict=True):
-            if column not in spelt:
-                spelt[column] = name.strip()
-            elif column in wanted and spelt[column] != name.strip():
-                self.refuse(
-                    f"the columns {shown(spelt[column])} and {shown(name.strip())} both mean "
-                    f"{shown(column)}; keep or rename one of them",
-                    row=row,
-                )
+        for name, column in zip(map(str.strip, self._header), columns, strict=True):
+            if column not in self.spelt:
+                self.spelt[column] = name
+            elif column in wanted and self.spelt[column] != name:
+                both = f"{shown(self.spelt[column])} and {shown(name)}"
+                what = f"the columns {both} both mean {shown(column)}; keep or rename one of them"
+                self.refuse(what, row=row)
             else:
-                self.refuse("stands twice in the header", row=row, column=name.strip())
-        return spelt
+                self.refuse("stands twice in the header", row=row, column=name)
 
-    def _refuse_index(self, columns: Sequence[str], features: Collection[str]) -> None:
+    def _refuse_index(self, columns: Sequence[str], agreed: Collection[str]) -> None:
         """Refuse numbers of rows, which would pass for a feature."""
         for position, column in enumerate(columns, 1):
-            if is_index(column) and column not in features:
+            if _INDEX.fullmatch(column) and column not in agreed:
                 what = f"calls column {position} {shown(column)}"
                 hint = "; if it is the index of pandas, write the table without it (index=False)"
                 if column == "":
                     what, hint = f"has no name for column {position}", hint if position == 1 else ""
                 self.refuse(what + hint, row=-1 if self.is_csv else None)
 
-    def _schema(self) -> list[str]:
+    def _parquet_header(self) -> list[str]:
         """The columns of a Parquet file, once its size in memory is known to be bounded."""
         check_parquet(self.path)
         try:
@@ -194,19 +186,15 @@ class Table:
             content = unpacked(self.path) if packed else self.path.read_bytes()
         except OSError:
             self.refuse("is not a readable file")
-        text = _text(content)
         try:
-            while text.read(2**20):
-                pass
+            content.decode()
         except UnicodeDecodeError as error:
-            at = text.buffer.tell() - len(error.object) + error.start
-            line = content.count(b"\n", 0, at) + 1
-            raise DataError(
-                f"{self.path}, line {line}: is not text in UTF-8; save the file with that encoding."
-            ) from None
+            line = content.count(b"\n", 0, error.start) + 1
+            what = "is not text in UTF-8; save the file with that encoding"
+            raise DataError(f"{self.path}, line {line}: {what}.") from None
         return content
 
-    def _header(self, content: bytes) -> list[str]:
+    def _csv_header(self, content: bytes) -> list[str]:
         """The columns' names; semicolons separate them if that makes more of them."""
         try:
             records = self._reader(content, strict=False)
@@ -220,49 +208,47 @@ class Table:
         if lines and lines[-1].endswith("\r"):  # polars would read on to the next LF
             self.refuse("ends its lines with CR alone; save it with LF or CRLF line ends")
         if lines and lines[0].lower().startswith("sep="):
-            self.refuse(
-                "is a line for Excel alone; take it out, the columns' names come first", row=-1
-            )
+            what = "is a line for Excel alone; take it out, the columns' names come first"
+            self.refuse(what, row=-1)
         if not header:
             self.refuse("is empty, but its first line must name the columns")
         return header
 
     def _read_csv(
-        self, content: bytes, columns: list[str], rest: list[str], words: Collection[str] | None
+        self, content: bytes, columns: list[str], features: list[str], words: list[str] | None
     ) -> pl.DataFrame:
-        if self._delimiter == ";":
-            numbers = [name for name in rest if name not in (words or ())]
-            return with_points(self._strings(content, columns), numbers, self.refuse_where)
-        if content.endswith(f'{self._delimiter}"'.encode()):
-            return self._strings(content, columns)  # as a number, polars would panic on that
         types: dict[str, type[pl.DataType]] = dict.fromkeys(columns, pl.String)
+        ends_open = content.endswith(f'{self._delimiter}"'.encode())  # on which polars would panic
+        if features and self._delimiter != ";" and not ends_open:
+            with suppress(*_UNREADABLE):  # there are words where none were seen, or it is broken
+                if words is None:
+                    probe = self._polars(content, types, PROBED_ROWS).select(features)
+                    parsed = probe.cast(pl.Float32, strict=False).null_count().row(0)
+                    more = zip(features, probe.null_count().row(0), parsed, strict=True)
+                    words = [name for name, empty, unread in more if unread > empty]
+                numbers = [name for name in features if name not in words]
+                return self._polars(content, types | dict.fromkeys(numbers, pl.Float32))
         try:
-            if words is None:
-                probe = self._polars(content, types, PROBED_ROWS)
-                words = [name for name in rest if _are_words(probe[name])]
-            types |= dict.fromkeys((name for name in rest if name not in words), pl.Float32)
-            return self._polars(content, types)
-        except _UNREADABLE:  # there are words where none were seen, or it is broken
-            return self._strings(content, columns)
-
-    def _strings(self, content: bytes, columns: list[str]) -> pl.DataFrame:
-        try:
-            return self._polars(content, dict.fromkeys(columns, pl.String))
+            frame = self._polars(content, types)
         except _UNREADABLE:
             self._explain(content)
+        if self._delimiter == ";":
+            numbers = [name for name in features if name not in (words or ())]
+            frame = with_points(frame, numbers, self.refuse_where)
+        return frame
 
     def _polars(
         self, content: bytes, types: dict[str, type[pl.DataType]], rows: int | None = None
     ) -> pl.DataFrame:
-        spelt = dict(zip(self._raw, types.values(), strict=True))
+        spelt = dict(zip(self._header, types.values(), strict=True))
         frame = pl.read_csv(content, schema=spelt, separator=self._delimiter, n_rows=rows)
         frame.columns = list(types)
         return _without_empty_end(frame)
 
-    def _refuse_separator(self, header: Sequence[str]) -> None:
+    def _refuse_separator(self) -> None:
         """Refuse a header that is one name because something else stands between its columns."""
         for other, name in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
-            if self.is_csv and len(header) == 1 and other in header[0]:
+            if self.is_csv and len(self._header) == 1 and other in self._header[0]:
                 good = "tabs" if self._delimiter == "\t" else "commas or semicolons"
                 self.refuse(f"has {name} between its columns, which must be {good}")
 
@@ -270,7 +256,7 @@ class Table:
         """Refuse a row that ends before its last column, which would pass for empty values."""
         with suppress(csv.Error):  # where csv and polars differ, polars has read it
             for row, record in enumerate(self._reader(content), -1):
-                if 1 < len(record) < len(self._raw):
+                if 1 < len(record) < len(self._header):
                     self._refuse_width(row, record)
 
     def _explain(self, content: bytes) -> NoReturn:
@@ -278,14 +264,14 @@ class Table:
         row = -1  # the header
         try:
             for row, record in enumerate(self._reader(content), -1):
-                if len(record) > len(self._raw):
+                if len(record) > len(self._header):
                     self._refuse_width(row, record)
         except csv.Error:
             self.refuse("a quote in it is not closed, or stands within a word", row=row + 1)
         self.refuse("is not a readable CSV file")
 
     def _refuse_width(self, row: int, record: Sequence[str]) -> NoReturn:
-        self.refuse(f"has {len(record)} fields, but the header has {len(self._raw)}", row=row)
+        self.refuse(f"has {len(record)} fields, but the header has {len(self._header)}", row=row)
 
     def _line(self, row: int) -> int:
         """The line where a row starts: a quoted field may span several (row -1: the header)."""
@@ -301,17 +287,6 @@ class Table:
 
 def _text(content: bytes) -> TextIO:
     return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
-
-
-def _called(column: str) -> str:
-    """A column's name, and the others that would do."""
-    name, *others = names_of(column)
-    return f"{shown(name)} (nor {', '.join(others)})" if others else shown(name)
-
-
-def _are_words(values: pl.Series) -> bool:
-    """Whether there is something else than a number among them."""
-    return values.cast(pl.Float32, strict=False).null_count() > values.null_count()
 
 
 def _without_empty_end(frame: pl.DataFrame) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from fedcover.graphs.assemble import aligned, feature_matrix, with_features
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
 from fedcover.graphs.scaling import Scaling, scaled
-from fedcover.graphs.similar import Alike, similar_at
+from fedcover.graphs.similar import Alike, similar_to
 from fedcover.graphs.splits import Role
 from fedcover.hashing import splitmix
 from fedcover.models import Weights
@@ -132,7 +132,8 @@ class View:
     @cached_property
     def alike(self) -> list[Alike]:
         """By client, the nodes that are similar to each of its own."""
-        return self.similar or similar_at(feature_matrix(self.graph), self._parts)
+        x = feature_matrix(self.graph)
+        return self.similar or [similar_to(x[part.nodes]) for part in self._parts]
 
     @cached_property
     def _parts(self) -> list[ClientGraph]:
