@@ -11,13 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import (
-    check_alpha,
-    check_indices,
-    check_labels,
-    check_scores,
-    check_thresholds,
-)
+from fedcover.conformal.checks import at_labels, check_alpha, check_indices, check_scores
 from fedcover.conformal.scores import Sets, true_scores
 from fedcover.errors import DataError
 
@@ -43,8 +37,7 @@ class GroupMetrics:
 
 def covered(sets: Sets, labels: ArrayLike) -> NDArray[np.bool_]:
     """Whether each node's set holds its true label."""
-    labels = check_labels(labels, *sets.shape)
-    return sets[np.arange(len(labels)), labels]
+    return at_labels(sets, labels)
 
 
 TALLIED = ("test", "covered", "labels", "singletons", "empty")
@@ -53,9 +46,8 @@ TALLIED = ("test", "covered", "labels", "singletons", "empty")
 
 def tally(sets: Sets, labels: ArrayLike) -> NDArray[np.int64]:
     """As :data:`TALLIED` has it."""
-    sizes = sets.sum(axis=1)
-    held = covered(sets, labels).sum()
-    return np.array([len(sets), held, sizes.sum(), (sizes == 1).sum(), (sizes == 0).sum()])
+    sizes, held = sets.sum(axis=1), covered(sets, labels)
+    return np.array([len(sets), held.sum(), sizes.sum(), (sizes == 1).sum(), (sizes == 0).sum()])
 
 
 def coverage(sets: Sets, labels: ArrayLike) -> float:
@@ -161,16 +153,14 @@ def evaluate_resplits(
     true = true_scores(scores, labels)
     n, C = scores.shape
     q, column = _thresholds(q_hats, labels, node_group, n, C)
-    per_label = node_group is None and np.ndim(q_hats) == 2
-    R = len(q)
+    per_label, R = node_group is None and np.ndim(q_hats) == 2, len(q)
     if is_test.dtype != np.bool_ or is_test.shape != (R, n):
         raise DataError(
             f"is_test is {is_test.dtype} of shape {is_test.shape}; it must be bool {(R, n)}."
         )
     columns, membership = _membership(groups or {}, n)
-
-    nodes, hits, kept = (np.zeros((R, membership.shape[1])) for _ in range(3))
-    size_nodes, size_hits = np.zeros((R, C + 1)), np.zeros((R, C + 1))
+    nodes, hits, kept = np.zeros((3, R, membership.shape[1]))
+    size_nodes, size_hits = np.zeros((2, R, C + 1))
     for start in range(0, n, _CHUNK):
         part = slice(start, start + _CHUNK)
         test = is_test[:, part]
@@ -182,7 +172,7 @@ def evaluate_resplits(
         size_nodes += _count_sizes(size, test, C)
         size_hits += _count_sizes(size, hit, C)
 
-    shares = _ratio(size_nodes, np.broadcast_to(nodes[:, :1], size_nodes.shape))
+    shares = _column_means(_ratio(size_nodes, np.broadcast_to(nodes[:, :1], size_nodes.shape)))
     by_size = _over_resplits(size_nodes, size_hits, size_nodes * np.arange(C + 1))
     overall = _over_resplits(nodes[:, :1], hits[:, :1], kept[:, :1])
     return ResplitMetrics(
@@ -191,8 +181,8 @@ def evaluate_resplits(
         coverage_sd=_sd(_ratio(hits[:, 0], nodes[:, 0])),
         set_size=float(overall.size[0]),
         set_size_sd=_sd(_ratio(kept[:, 0], nodes[:, 0])),
-        singleton_rate=float(_column_means(shares)[1]),
-        empty_rate=float(_column_means(shares)[0]),
+        singleton_rate=float(shares[1]),
+        empty_rate=float(shares[0]),
         singleton_hits=float(by_size.coverage[1]),
         by_size=by_size,
         groups={
@@ -220,7 +210,7 @@ def _thresholds(
     q_hats: ArrayLike, labels: ArrayLike, node_group: ArrayLike | None, n: int, C: int
 ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
     """The thresholds (R, columns), and the column that the true label of each node is held to."""
-    q = check_thresholds("q_hats", q_hats)
+    q = check_scores(q_hats, "q_hats")
     if node_group is not None:
         if q.ndim != 2:
             raise DataError(
@@ -234,7 +224,7 @@ def _thresholds(
             f"q_hats has shape {q.shape}; it must be one threshold per re-split, or (re-splits, "
             f"{C}) for one per label."
         )
-    return q, check_labels(labels, n, C)
+    return q, check_indices("labels", labels, n, C)
 
 
 def _set_sizes(

@@ -22,21 +22,8 @@ from torch import Tensor
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import DataError
-from fedcover.models.vae import (
-    VAE,
-    Features,
-    Key,
-    Posterior,
-    TrainedVae,
-    VaeWeights,
-    bernoulli_loss,
-    dense,
-    initial_vae_weights,
-    is_binary,
-    kl_to_prior,
-    sparsity_of_logit,
-    squared_loss,
-)
+from fedcover.models import vae
+from fedcover.models.vae import Features, Key, TrainedVae
 from fedcover.privacy import noise_multiplier, require_opacus
 
 BOUND = 100.0  # of a feature's size
@@ -96,9 +83,9 @@ def trained_private_vae(
     from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 
     # Out of bounds, a gradient could overflow, and the broken weights would betray their node.
-    nodes, binary = torch.tensor(dense(x)).nan_to_num(), is_binary(settings, x)
-    nodes.clamp_(-BOUND, BOUND)
-    module = VAE(public_start(key, x.shape[1], settings, privacy, binary=binary))
+    nodes = torch.tensor(vae.dense(x)).nan_to_num().clamp_(-BOUND, BOUND)
+    binary = vae.is_binary(settings, x)
+    module = vae.VAE(public_start(key, x.shape[1], settings, privacy, binary=binary))
     clipped = GradSampleModuleFastGradientClipping(
         module, loss_reduction="sum", max_grad_norm=privacy.max_grad_norm
     )
@@ -108,9 +95,9 @@ def trained_private_vae(
         max_grad_norm=privacy.max_grad_norm,
         expected_batch_size=None,
         loss_reduction="sum",  # a divisor that knew the number of nodes would betray it
-        generator=_generator((*key, secret), 0xD900),
+        generator=vae.generator_of((*key, secret), 0xD900),
     )
-    draws = _generator((*key, secret), 0xD901)
+    draws = vae.generator_of((*key, secret), 0xD901)
     for _ in range(privacy.steps):
         optimiser.zero_grad()
         chosen = torch.rand(len(nodes), generator=draws) < privacy.sample_rate
@@ -132,15 +119,15 @@ def trained_private_vae(
 
 def public_start(
     key: Key, features: int, settings: VaeSettings, privacy: Privacy, *, binary: bool
-) -> VaeWeights:
+) -> vae.VaeWeights:
     """Weights before training, the same whatever the data are."""
-    start = initial_vae_weights(key, features, settings)
+    start = vae.initial_vae_weights(key, features, settings)
     level = math.log(privacy.density / (1 - privacy.density)) if binary else 0.0
     return start._replace(output_bias=torch.full_like(start.output_bias, level))
 
 
 def private_loss(
-    output: Tensor, x: Tensor, posterior: Posterior, settings: VaeSettings, *, binary: bool
+    output: Tensor, x: Tensor, posterior: vae.Posterior, settings: VaeSettings, *, binary: bool
 ) -> Tensor:
     """Each node's own loss, so that clipping bounds what one node can do.
 
@@ -148,21 +135,16 @@ def private_loss(
     contributes through all others. KL(ρ‖·) is convex, so that the mean of the nodes' own terms
     bounds it from above (Jensen): that bound takes its place.
     """
-    reconstruction = bernoulli_loss(output, x) if binary else squared_loss(output, x)
     return (
-        settings.lambda_rec * reconstruction
-        + settings.lambda_kl * kl_to_prior(*posterior)
-        + settings.beta * sparsity_of_logit(posterior.mean, settings.rho)
+        settings.lambda_rec * vae.recon_loss(output, x, binary=binary)
+        + settings.lambda_kl * vae.kl_to_prior(*posterior)
+        + settings.beta * vae.sparsity_of_logit(posterior.mean, settings.rho)
     )
 
 
 def prior_samples(
-    vae: TrainedVae, key: Key, settings: VaeSettings, privacy: Privacy
+    trained: TrainedVae, key: Key, settings: VaeSettings, privacy: Privacy
 ) -> NDArray[np.float32]:
     """Decoded samples of N(0, I): a function of the private weights, so they cost nothing more."""
-    rng = np.random.default_rng([*key, 0xD902])
-    return vae.decode(rng.standard_normal((privacy.samples, settings.latent)))
-
-
-def _generator(key: tuple[int, ...], tag: int) -> torch.Generator:
-    return torch.Generator().manual_seed(int(np.random.default_rng([*key, tag]).integers(2**63)))
+    z = np.random.default_rng([*key, 0xD902]).standard_normal((privacy.samples, settings.latent))
+    return trained.decode(torch.tensor(z, dtype=torch.float32))

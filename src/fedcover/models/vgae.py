@@ -47,14 +47,10 @@ class PairSampler:
         if edges.shape[1] > MOST_PAIRS:
             edges = edges[:, rng.integers(edges.shape[1], size=MOST_PAIRS)]
         pairs = rng.integers(self._nodes, size=(2, edges.shape[1]))
-        return Pairs(edges, pairs[:, ~self._linked(pairs)])
-
-    def _linked(self, pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
         codes = pairs[0] * self._nodes + pairs[1]
         place = np.searchsorted(self._codes, codes)
-        known = self._codes[np.minimum(place, len(self._codes) - 1)] == codes
-        linked: NDArray[np.bool_] = known | (pairs[0] == pairs[1])
-        return linked
+        linked = self._codes[np.minimum(place, len(self._codes) - 1)] == codes
+        return Pairs(edges, pairs[:, ~(linked | (pairs[0] == pairs[1]))])
 
 
 def noise(nodes: int, latent: int, seed: int, client: int, step: int) -> NDArray[np.float32]:
