@@ -31,8 +31,7 @@ class GroupMetrics:
 
     def worst(self) -> float:
         """Return the lowest coverage among the groups with nodes; NaN if there is none."""
-        present = self.coverage[~np.isnan(self.coverage)]
-        return float(present.min()) if present.size else float("nan")
+        return float(np.fmin.reduce(self.coverage, initial=np.nan))
 
 
 def covered(sets: Sets, labels: ArrayLike) -> NDArray[np.bool_]:
@@ -142,12 +141,10 @@ def evaluate_resplits(
 ) -> ResplitMetrics:
     """Evaluate the sets S ≤ q̂ of R re-splits on their test nodes, without building them.
 
-    ``scores`` (n, C) and ``labels`` (n,) are over all calibration and test nodes, ``q_hats`` (R,)
-    the thresholds, ``is_test`` (R, n) the test nodes, ``groups`` integers per node by name. The
-    class of a node is a group like any other: pass ``labels`` for it.
-
-    Where calibration has a threshold for each group, ``q_hats`` is (R, G), and ``node_group`` (n,)
-    says which one a node takes; without it there is one for each label, (R, C).
+    ``scores`` (n, C) and ``labels`` (n,) are over all calibration and test nodes, ``is_test``
+    (R, n) marks the test nodes, ``groups`` are integers per node by name (pass ``labels`` for the
+    class). ``q_hats`` is one threshold per re-split, (R,); (R, G) where groups have their own, and
+    ``node_group`` (n,) says which one a node takes; (R, C) for one per label.
     """
     scores = check_scores(scores)
     true = true_scores(scores, labels)
@@ -233,8 +230,7 @@ def _set_sizes(
     """How many labels of each node have S ≤ q̂, (R, n): a node takes its group's column of q.
 
     Without groups, there is a column for each label. With them, a score enters the sets at the
-    first of the group's sorted thresholds that reaches it; counting entries and adding them up
-    along the thresholds costs n·C·log R instead of n·C·R.
+    first of the group's sorted thresholds that reaches it: n·C·log R instead of n·C·R.
     """
     sizes = np.zeros((len(q), len(scores)), dtype=np.int64)
     if group is None:
@@ -258,11 +254,8 @@ def _count_sizes(size: NDArray[np.int64], chosen: NDArray[np.bool_], C: int) -> 
 
 
 def _over_resplits(nodes: NDArray[Any], hits: NDArray[Any], kept: NDArray[Any]) -> GroupMetrics:
-    return GroupMetrics(
-        n=_column_means(nodes),
-        coverage=_column_means(_ratio(hits, nodes)),
-        size=_column_means(_ratio(kept, nodes)),
-    )
+    parts = nodes, _ratio(hits, nodes), _ratio(kept, nodes)
+    return GroupMetrics(*map(_column_means, parts))
 
 
 def _column_means(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,13 +3,11 @@
 Vovk's Mondrian rule with the distributed quantile: group g, with N_g calibration scores at K_g
 clients, takes the ⌈(1−α)(N_g+K_g)⌉-th smallest of *its* scores, and Theorem 1 holds inside the
 group (docs/guarantee.md, "By client, class or group"). A group is a client, a column that is known
-before the label is, or the label itself; the last is why a set then compares each label with a
-threshold of its own.
+before the label is, or the label itself.
 
 All groups are asked in the same four rounds, beside the pooled talk. A group whose rank lies above
-N_g, which its counts and alpha alone decide, falls back to the pooled q̂, but never below its own
-largest score: a smaller alpha then never has a smaller threshold, and the group keeps the highest
-level that its counts can carry, 1 − K_g/(N_g+K_g).
+N_g falls back to the pooled q̂, but never below its own largest score: a smaller alpha then never
+has a smaller threshold.
 """
 
 from collections.abc import Sequence
@@ -60,10 +58,9 @@ def check_group_rule(rule: str) -> None:
 
 
 def group_client(local: Grouped, query: Message) -> Message:
-    """Answer the pooled talk, and those of the groups that this client has scores of.
+    """Answer talk 0, the pooled one, and talk g + 1 of every group g that has scores here.
 
-    Talk 0 is the pooled one and talk g + 1 that of group g. A group without scores here is not
-    answered, so that calibration by client costs each of them two histograms a round.
+    So calibration by client costs each of them two histograms a round.
     """
     scores, groups = check_scores(local[0]).ravel(), np.asarray(local[1])
     by_group = np.argsort(groups, kind="stable")
@@ -106,10 +103,10 @@ def group_thresholds(
         )
     seen = max(int(np.max(own, initial=-1)) + 1 for own in groups_by_client)
     count = seen if groups is None else groups
-    local: list[Grouped] = []
-    for k, (scores, own) in enumerate(zip(scores_by_client, groups_by_client, strict=True)):
-        flat = check_scores(scores).ravel()
-        local.append((flat, check_indices(f"groups_by_client[{k}]", own, len(flat), count)))
+    local: list[Grouped] = [
+        (scores, check_indices(f"groups_by_client[{k}]", own, np.size(scores), count))
+        for k, (scores, own) in enumerate(zip(scores_by_client, groups_by_client, strict=True))
+    ]
     server = group_server(alpha, count, rule)
     _, found = protocol.converse(
         server, group_client, local, kind="quantile", on_message=on_message
@@ -153,9 +150,9 @@ def group_quantiles_over_resplits(
 ) -> NDArray[np.float32]:
     """q̂ of every re-split, level and group: shape (R, len(alphas), G).
 
-    As :func:`~fedcover.conformal.quantile_over_resplits`, with the ``group`` (n,) of every node:
-    its client, its label, or any other. Bit for bit what :func:`group_thresholds` finds, fall-backs
-    included. ``groups`` is G, the largest plus one unless given.
+    As :func:`~fedcover.conformal.quantile_over_resplits`, with the ``group`` (n,) of every node.
+    Bit for bit what :func:`group_thresholds` finds. ``groups`` is G, the largest plus one unless
+    given.
     """
     check_group_rule(rule)
     splits = check_resplits(true_scores, client, is_calibration, clients)

@@ -106,7 +106,7 @@ def rank_resplits(
     """The same for re-splits."""
     table = OrderStatistics(splits.scores, np.zeros_like(splits.owner), splits.mask, 1)
     K = 1 if pooled else splits.clients
-    return _columns(lambda a: table.at(exact_ranks(a, table.counts, K))[:, 0], splits, alphas)
+    return _columns([table.at(exact_ranks(a, table.counts, K))[:, 0] for a in alphas], splits)
 
 
 def _at_rank(q_hat: float, alpha: float, n: int, clients: int, rank: int) -> Threshold:
@@ -192,8 +192,8 @@ def mixture_resplits(splits: Resplits, alphas: Sequence[float], shares: Shares |
 def average_client(scores: ArrayLike, query: Message) -> Message:
     """Send the local conformal quantile, the ⌈(1−α)(n_k+1)⌉-th smallest score, and n_k.
 
-    Where n_k < 1/α − 1 that rank is above n_k and the local quantile +∞; as is usual where
-    quantiles are averaged, the largest score stands in for it. No scores, no quantile.
+    Where that rank is above n_k the largest score stands in, as is usual where quantiles are
+    averaged. No scores, no quantile.
     """
     ordered = np.sort(check_scores(scores).ravel())
     rank = exact_rank(float(query["alpha"][0]), len(ordered))
@@ -223,18 +223,14 @@ def average_resplits(
     """The same for re-splits."""
     table = OrderStatistics(splits.scores, splits.owner, splits.mask, splits.clients)
     n = table.counts
-
-    def mean(alpha: float) -> Scores:
-        return _mean_quantile(table.at(np.minimum(exact_ranks(alpha, n, 1), n)), n > 0)
-
-    return _columns(mean, splits, alphas)
+    own = [table.at(np.minimum(exact_ranks(alpha, n, 1), n)) for alpha in alphas]
+    return _columns([_mean_quantile(quantiles, n > 0) for quantiles in own], splits)
 
 
 def _mean_quantile(quantiles: NDArray[Any], present: NDArray[np.bool_]) -> Scores:
     """Mean over the last axis of the clients that are present, +inf where none is.
 
-    The sum runs client after client, so that one conversation and many re-splits at once agree to
-    the last bit.
+    Client after client, so that a conversation and many re-splits agree to the last bit.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         total = np.cumsum(np.where(present, quantiles.astype(np.float64), 0.0), axis=-1)[..., -1]
@@ -287,8 +283,8 @@ def merged_sketch(sketches: Sequence[NDArray[np.uint8]]) -> Any:
 def _of_sketches(replies: Sequence[Message], alphas: Sequence[float]) -> list[Threshold]:
     """The thresholds of all levels.
 
-    The rank-th of N items fills the ranks (rank − 1)/N … rank/N, so we ask for the middle: while
-    the sketch still holds every score by itself, the answer is then exact.
+    The rank-th of N items fills (rank − 1)/N … rank/N; its middle is exact while the sketch holds
+    every score by itself.
     """
     sketch = merged_sketch([reply["sketch"] for reply in replies])
     n, clients = sketch.get_total_weight(), len(replies)
@@ -308,10 +304,9 @@ def _digest() -> Any:
     return tdigest_double
 
 
-def _columns(of: Callable[[float], Scores], splits: Resplits, alphas: Sequence[float]) -> Scores:
+def _columns(levels: Sequence[Scores], splits: Resplits) -> Scores:
     """A column for every level; no columns without levels."""
-    columns = [of(alpha) for alpha in alphas]
-    return np.stack(columns, axis=1) if columns else np.empty((len(splits.mask), 0), np.float32)
+    return np.stack(levels, axis=1) if levels else np.empty((len(splits.mask), 0), np.float32)
 
 
 # What is promised.

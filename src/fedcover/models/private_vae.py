@@ -32,9 +32,8 @@ BOUND = 100.0  # of a feature's size
 def check_size(nodes: int, number: int, privacy: Privacy) -> None:
     r"""Refuse a client whose data cannot show through the noise at all.
 
-    Suppose all gradients pointed the same way in every step. Their sum over the training is about
-    :math:`T q n C`, the noise in that one direction :math:`\sqrt T \sigma C`. If the first is the
-    smaller, the private weights hardly differ from those of a client without any data.
+    If all gradients pointed the same way, their sum over the training were about :math:`T q n C`,
+    and the noise in that direction :math:`\sqrt T \sigma C`. The first must not be the smaller.
     """
     least = math.ceil(noise_multiplier(privacy) / (privacy.sample_rate * math.sqrt(privacy.steps)))
     if nodes < least:
@@ -50,10 +49,8 @@ def noise_note(
 ) -> str | None:
     r"""A sentence for the run when there is more noise than data at some clients, else None.
 
-    ``trained`` is how many training nodes each client has.
-
-    Over the training and over all :math:`P` weights the noise is :math:`\sqrt{T P} \sigma C` long,
-    the sum of the gradients at most :math:`T q n C`.
+    ``trained`` is how many training nodes each client has. Over all :math:`P` weights the noise is
+    :math:`\sqrt{T P} \sigma C` long, the sum of the gradients at most :math:`T q n C`.
     """
     per_hidden_unit = 2 * features + 3 * settings.latent + 2
     weights = settings.hidden * per_hidden_unit + 2 * settings.latent + features
@@ -131,9 +128,8 @@ def private_loss(
 ) -> Tensor:
     """Each node's own loss, so that clipping bounds what one node can do.
 
-    The sparsity term of the paper is one of the *mean* activation, to whose gradient every node
-    contributes through all others. KL(ρ‖·) is convex, so that the mean of the nodes' own terms
-    bounds it from above (Jensen): that bound takes its place.
+    The paper's sparsity term is of the *mean* activation, which mixes nodes. KL(ρ‖·) is convex, so
+    the mean of the nodes' own terms, an upper bound (Jensen), takes its place.
     """
     return (
         settings.lambda_rec * vae.recon_loss(output, x, binary=binary)

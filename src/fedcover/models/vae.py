@@ -1,17 +1,16 @@
 r"""A party's VAE of its node features (paper, section 5.2; Kingma & Welling), and its training.
 
-Encoder :math:`d \to 64 \to 16`, mirrored decoder. A node's loss is the negative ELBO of the
-paper's section 3; over a client's nodes it is the paper's appendix, "Sparsity Regularization":
+Encoder :math:`d \to 64 \to 16`, mirrored decoder. The loss is the paper's appendix, "Sparsity
+Regularization":
 
 .. math::
     \mathcal L = \lambda_{rec} \mathcal L_{rec} + \lambda_{kl} \mathcal L_{kl}
                  + \beta \mathcal L_{sparse}
 
 with :math:`\mathcal L_{rec}` and :math:`\mathcal L_{kl}` averaged over the nodes and summed over
-features and latent units. Training is full-batch Adam with a gradient written by hand: its products
-are small, and autograd would take as long again. A party trains alone, on one thread, so that its
-VAE is the same bit for bit whoever trains beside it. :mod:`fedcover.models.private_vae` trains with
-differential privacy.
+features and latent units. Training is full-batch Adam with a gradient written by hand; autograd
+would take as long again. A party trains alone, on one thread, so that its VAE is the same bit for
+bit whoever trains beside it. :mod:`fedcover.models.private_vae` has the private training.
 """
 
 from __future__ import annotations
