@@ -149,8 +149,8 @@ def evaluate_resplits(
     scores = check_scores(scores)
     true = true_scores(scores, labels)
     n, C = scores.shape
-    q, column = _thresholds(q_hats, labels, node_group, n, C)
-    per_label, R = node_group is None and np.ndim(q_hats) == 2, len(q)
+    q, column, per_label = _thresholds(q_hats, labels, node_group, n, C)
+    R = len(q)
     if is_test.dtype != np.bool_ or is_test.shape != (R, n):
         raise DataError(
             f"is_test is {is_test.dtype} of shape {is_test.shape}; it must be bool {(R, n)}."
@@ -205,23 +205,20 @@ def _membership(
 
 def _thresholds(
     q_hats: ArrayLike, labels: ArrayLike, node_group: ArrayLike | None, n: int, C: int
-) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """The thresholds (R, columns), and the column that the true label of each node is held to."""
+) -> tuple[NDArray[np.float32], NDArray[np.intp], bool]:
+    """Thresholds (R, columns), the column of each node's true label, whether columns are labels."""
     q = check_scores(q_hats, "q_hats")
     if node_group is not None:
-        if q.ndim != 2:
-            raise DataError(
-                f"q_hats has shape {q.shape}; with node_group it must be (re-splits, groups)."
-            )
-        return q, check_indices("node_group", node_group, n, q.shape[1])
-    if q.ndim == 1:
-        return q[:, None], np.zeros(n, np.intp)
-    if q.ndim != 2 or q.shape[1] != C:
-        raise DataError(
-            f"q_hats has shape {q.shape}; it must be one threshold per re-split, or (re-splits, "
-            f"{C}) for one per label."
-        )
-    return q, check_indices("labels", labels, n, C)
+        if q.ndim == 2:
+            return q, check_indices("node_group", node_group, n, q.shape[1]), False
+        must = "with node_group it must be (re-splits, groups)"
+    elif q.ndim == 1:
+        return q[:, None], np.zeros(n, np.intp), False
+    elif q.ndim == 2 and q.shape[1] == C:
+        return q, check_indices("labels", labels, n, C), True
+    else:
+        must = f"it must be one threshold per re-split, or (re-splits, {C}) for one per label"
+    raise DataError(f"q_hats has shape {q.shape}; {must}.")
 
 
 def _set_sizes(

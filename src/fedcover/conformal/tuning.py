@@ -95,10 +95,8 @@ def diffusion_client(local: ValidationScores, query: Message) -> Message:
 def diffusion_server(
     alpha: float = REFERENCE_ALPHA, grid: Sequence[Diffusion] = DAPS_GRID
 ) -> Server[Diffusion]:
-    """Choose a graph-aware score's weights by the rule of ``raps_server``.
-
-    ``DAPS_GRID`` for a score over neighbours alone, ``SNAPS_GRID`` for one with similar nodes too.
-    """
+    """Choose a graph-aware score's weights as ``raps_server`` does; with similar nodes, give it
+    ``SNAPS_GRID``."""
     return _fewest_labels(grid, alpha)
 
 
@@ -126,10 +124,7 @@ def _answer(candidates: Iterable[Scores], labels: ArrayLike, query: Message) -> 
 
 
 def _fewest_labels(grid: Sequence[Constants], alpha: float) -> Server[Constants]:
-    """The server's part: the candidate that keeps the fewest labels, the first among equals.
-
-    The candidates go with every query, as arrays under their constants' names.
-    """
+    """The server's part; the candidates go with every query, as arrays by constants' names."""
     check_alpha(alpha)
     constants = {name: np.array([getattr(c, name) for c in grid]) for name in grid[0]._fields}
     searches = [search_rank(lambda n: exact_rank(alpha, sum(n), 0)) for _ in grid]
