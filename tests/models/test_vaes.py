@@ -9,15 +9,16 @@ import torch
 
 from fedcover.config import VaeSettings
 from fedcover.models.vae import (
+    NOISE,
     VAE,
     VaeWeights,
     decode,
     dense,
     differentiate,
     encode,
+    generator_of,
     initial_vae_weights,
     marginal_output,
-    noise_of,
     trained_vae,
     unit_of,
 )
@@ -50,7 +51,7 @@ def plain_training(x, key: tuple[int, int], *, binary: bool) -> torch.nn.Module:
     start = initial_vae_weights(key, x.shape[1], SETTINGS)
     module = VAE(start._replace(output_bias=marginal_output(x, binary=binary)))
     adam = torch.optim.Adam(module.parameters(), lr=SETTINGS.lr)
-    generator, features = noise_of(key), torch.from_numpy(x)
+    generator, features = generator_of(key, NOISE), torch.from_numpy(x)
     for _ in range(SETTINGS.epochs):
         noise = torch.randn(len(x), SETTINGS.latent, generator=generator)
         output, posterior = module(features, noise)
@@ -116,7 +117,8 @@ def test_whether_features_are_binary_is_seen_or_said():
     trained = [trained_vae(x, (0, 0), SETTINGS) for x in features]
     assert [vae.binary for vae in trained] == [False, True]
     assert not trained_vae(features[1], (0, 0), replace(SETTINGS, binary=False)).binary
-    probabilities = trained[1].decode(rng.normal(size=(50, SETTINGS.latent)))
+    z = torch.from_numpy(rng.normal(size=(50, SETTINGS.latent)))
+    probabilities = trained[1].decode(z.float())
     assert probabilities.dtype == np.float32
     assert 0 < probabilities.min() < probabilities.max() < 1
 

@@ -4,13 +4,7 @@ import torch
 from torch import Tensor
 
 from fedcover.config import VaeSettings
-from fedcover.models.vae import (
-    Posterior,
-    bernoulli_loss,
-    kl_to_prior,
-    sparsity_of_logit,
-    squared_loss,
-)
+from fedcover.models.vae import Posterior, kl_to_prior, recon_loss, sparsity_of_logit
 
 
 def sparsity(activation: Tensor, rho: float) -> Tensor:
@@ -22,10 +16,9 @@ def vae_loss(
     output: Tensor, x: Tensor, posterior: Posterior, settings: VaeSettings, *, binary: bool
 ) -> Tensor:
     """The weighted total over one party's nodes; the activations are the latent means' sigmoids."""
-    reconstruction = bernoulli_loss(output, x) if binary else squared_loss(output, x)
     activation = torch.sigmoid(posterior.mean).mean(dim=0)
     return (
-        settings.lambda_rec * reconstruction.mean()
+        settings.lambda_rec * recon_loss(output, x, binary=binary).mean()
         + settings.lambda_kl * kl_to_prior(*posterior).mean()
         + settings.beta * sparsity(activation, settings.rho)
     )

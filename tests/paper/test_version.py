@@ -87,7 +87,7 @@ def counted():
         ("hashing.py", True),  # makes the dropout masks
         ("algorithm/gen.py", True),
         ("training/program.py", True),
-        ("conformal/quantiles.py", True),
+        ("conformal/rules.py", True),
         ("paper/rows.py", True),
         ("__init__.py", False),  # has the release's number
         ("report/page.py", False),

@@ -21,135 +21,67 @@ federated step (temperature, RAPS's constants, quantile) is a client function an
 generator; see :mod:`fedcover.conformal.protocol`.
 """
 
-from fedcover.conformal.graph_scores import (
-    GRAPH_SCORES,
-    Diffusion,
-    GraphScores,
-    base_score,
-    graph_scores,
-)
-from fedcover.conformal.metrics import (
-    GroupMetrics,
-    ResplitMetrics,
-    by_group,
-    class_coverage_gap,
-    coverage,
-    covered,
-    empty_rate,
-    evaluate_resplits,
-    mean_set_size,
-    singleton_hits,
-    singleton_rate,
-    size_stratified,
-)
+from fedcover.conformal.graph_scores import GRAPH_SCORES as GRAPH_SCORES
+from fedcover.conformal.graph_scores import Diffusion as Diffusion
+from fedcover.conformal.graph_scores import GraphScores as GraphScores
+from fedcover.conformal.graph_scores import base_score as base_score
+from fedcover.conformal.graph_scores import graph_scores as graph_scores
+from fedcover.conformal.metrics import GroupMetrics as GroupMetrics
+from fedcover.conformal.metrics import ResplitMetrics as ResplitMetrics
+from fedcover.conformal.metrics import by_group as by_group
+from fedcover.conformal.metrics import class_coverage_gap as class_coverage_gap
+from fedcover.conformal.metrics import coverage as coverage
+from fedcover.conformal.metrics import covered as covered
+from fedcover.conformal.metrics import empty_rate as empty_rate
+from fedcover.conformal.metrics import evaluate_resplits as evaluate_resplits
+from fedcover.conformal.metrics import mean_set_size as mean_set_size
+from fedcover.conformal.metrics import singleton_hits as singleton_hits
+from fedcover.conformal.metrics import singleton_rate as singleton_rate
+from fedcover.conformal.metrics import size_stratified as size_stratified
+from fedcover.conformal.mondrian import GROUP_RULES as GROUP_RULES
+from fedcover.conformal.mondrian import GroupThreshold as GroupThreshold
+from fedcover.conformal.mondrian import group_client as group_client
 from fedcover.conformal.mondrian import (
-    GROUP_RULES,
-    GroupThreshold,
-    group_client,
-    group_quantiles_over_resplits,
-    group_server,
-    group_thresholds,
+    group_quantiles_over_resplits as group_quantiles_over_resplits,
 )
-from fedcover.conformal.order import exact_rank
-from fedcover.conformal.protocol import converse, message_bytes
-from fedcover.conformal.quantiles import beta_binomial, calibrate, quantile_over_resplits, server_of
-from fedcover.conformal.rules import RULES, Threshold, coverage_band, mixture_band
-from fedcover.conformal.scores import (
-    SCORES,
-    RapsConstants,
-    add_top_label,
-    aps,
-    aps_det,
-    crossing_sets,
-    lac,
-    prediction_sets,
-    raps,
-    score,
-    true_scores,
-)
-from fedcover.conformal.temperature import (
-    TEMPERATURES,
-    averaged_client,
-    averaged_server,
-    fit_temperature,
-    nll,
-    pooled_client,
-    pooled_server,
-    softmax,
-)
-from fedcover.conformal.tuning import (
-    DAPS_GRID,
-    RAPS_GRID,
-    SNAPS_GRID,
-    choose_diffusion,
-    choose_raps,
-    diffusion_client,
-    diffusion_server,
-    raps_client,
-    raps_server,
-)
-
-__all__ = [
-    "DAPS_GRID",
-    "GRAPH_SCORES",
-    "GROUP_RULES",
-    "RAPS_GRID",
-    "RULES",
-    "SCORES",
-    "SNAPS_GRID",
-    "TEMPERATURES",
-    "Diffusion",
-    "GraphScores",
-    "GroupMetrics",
-    "GroupThreshold",
-    "RapsConstants",
-    "ResplitMetrics",
-    "Threshold",
-    "add_top_label",
-    "aps",
-    "aps_det",
-    "averaged_client",
-    "averaged_server",
-    "base_score",
-    "beta_binomial",
-    "by_group",
-    "calibrate",
-    "choose_diffusion",
-    "choose_raps",
-    "class_coverage_gap",
-    "converse",
-    "coverage",
-    "coverage_band",
-    "covered",
-    "crossing_sets",
-    "diffusion_client",
-    "diffusion_server",
-    "empty_rate",
-    "evaluate_resplits",
-    "exact_rank",
-    "fit_temperature",
-    "graph_scores",
-    "group_client",
-    "group_quantiles_over_resplits",
-    "group_server",
-    "group_thresholds",
-    "lac",
-    "mean_set_size",
-    "message_bytes",
-    "mixture_band",
-    "nll",
-    "pooled_client",
-    "pooled_server",
-    "prediction_sets",
-    "quantile_over_resplits",
-    "raps",
-    "raps_client",
-    "raps_server",
-    "score",
-    "server_of",
-    "singleton_hits",
-    "singleton_rate",
-    "size_stratified",
-    "softmax",
-    "true_scores",
-]
+from fedcover.conformal.mondrian import group_server as group_server
+from fedcover.conformal.mondrian import group_thresholds as group_thresholds
+from fedcover.conformal.order import exact_rank as exact_rank
+from fedcover.conformal.protocol import converse as converse
+from fedcover.conformal.protocol import message_bytes as message_bytes
+from fedcover.conformal.rules import RULES as RULES
+from fedcover.conformal.rules import Threshold as Threshold
+from fedcover.conformal.rules import beta_binomial as beta_binomial
+from fedcover.conformal.rules import calibrate as calibrate
+from fedcover.conformal.rules import coverage_band as coverage_band
+from fedcover.conformal.rules import mixture_band as mixture_band
+from fedcover.conformal.rules import quantile_over_resplits as quantile_over_resplits
+from fedcover.conformal.rules import server_of as server_of
+from fedcover.conformal.scores import SCORES as SCORES
+from fedcover.conformal.scores import RapsConstants as RapsConstants
+from fedcover.conformal.scores import add_top_label as add_top_label
+from fedcover.conformal.scores import aps as aps
+from fedcover.conformal.scores import aps_det as aps_det
+from fedcover.conformal.scores import crossing_sets as crossing_sets
+from fedcover.conformal.scores import lac as lac
+from fedcover.conformal.scores import prediction_sets as prediction_sets
+from fedcover.conformal.scores import raps as raps
+from fedcover.conformal.scores import score as score
+from fedcover.conformal.scores import true_scores as true_scores
+from fedcover.conformal.temperature import TEMPERATURES as TEMPERATURES
+from fedcover.conformal.temperature import averaged_client as averaged_client
+from fedcover.conformal.temperature import averaged_server as averaged_server
+from fedcover.conformal.temperature import fit_temperature as fit_temperature
+from fedcover.conformal.temperature import nll as nll
+from fedcover.conformal.temperature import pooled_client as pooled_client
+from fedcover.conformal.temperature import pooled_server as pooled_server
+from fedcover.conformal.temperature import softmax as softmax
+from fedcover.conformal.tuning import DAPS_GRID as DAPS_GRID
+from fedcover.conformal.tuning import RAPS_GRID as RAPS_GRID
+from fedcover.conformal.tuning import SNAPS_GRID as SNAPS_GRID
+from fedcover.conformal.tuning import choose_diffusion as choose_diffusion
+from fedcover.conformal.tuning import choose_raps as choose_raps
+from fedcover.conformal.tuning import diffusion_client as diffusion_client
+from fedcover.conformal.tuning import diffusion_server as diffusion_server
+from fedcover.conformal.tuning import raps_client as raps_client
+from fedcover.conformal.tuning import raps_server as raps_server

@@ -31,12 +31,11 @@ def check_alpha(alpha: float) -> float:
 def check_shares(shares: Shares, clients: int, name: str = "shares") -> list[Fraction]:
     """Return the clients' shares as fractions that sum to 1, or say what is wrong with them.
 
-    Integers and fractions are taken as they are. If there is a float among them, every share of
-    the whole is rounded to the nearest fraction of a denominator up to ``SHARE_DENOMINATOR``, so
-    that 0.5, 0.3, 0.2 are tenths and (n_k + 1)/(N + K), computed in floats, is that fraction.
+    If there is a float among them, every share is rounded to the nearest fraction of a denominator
+    up to ``SHARE_DENOMINATOR``: 0.5, 0.3, 0.2 are tenths, and (n_k + 1)/(N + K), computed in
+    floats, is that fraction.
     """
-    listed = isinstance(shares, Sequence) or (isinstance(shares, np.ndarray) and shares.ndim == 1)
-    if not listed:
+    if not (isinstance(shares, Sequence) or (isinstance(shares, np.ndarray) and shares.ndim == 1)):
         raise UsageError(f"{name} is {shares!r}; it must hold one number for each client.")
     values = list(shares)
     if len(values) != clients:
@@ -50,15 +49,13 @@ def check_shares(shares: Shares, clients: int, name: str = "shares") -> list[Fra
             shown = f"{float(value):.12g}" if number else repr(value)
             raise UsageError(f"{name}[{place}] is {shown}; it must be a number of 0 or more.")
     exact = [_fraction(value) for value in values]
-    total = sum(exact)
-    if total == 0:
+    if not any(exact):
         raise UsageError(f"{name} is 0 for every client; at least one must be above 0.")
-    exact = [value / total for value in exact]
     if not all(isinstance(value, Rational) for value in values):
-        exact = [value.limit_denominator(SHARE_DENOMINATOR) for value in exact]
         total = sum(exact)
-        exact = [value / total for value in exact]
-    return exact
+        exact = [(value / total).limit_denominator(SHARE_DENOMINATOR) for value in exact]
+    total = sum(exact)
+    return [value / total for value in exact]
 
 
 def _fraction(value: Any) -> Fraction:
@@ -88,15 +85,14 @@ def check_table(name: str, values: ArrayLike) -> NDArray[np.float64]:
     return array
 
 
-def check_labels(labels: ArrayLike, nodes: int, n_labels: int) -> NDArray[np.intp]:
-    """Return labels as indices of shape (nodes,), or say which one is no column."""
-    return check_indices("labels", labels, nodes, n_labels)
+def at_labels(table: NDArray[Any], labels: ArrayLike) -> NDArray[Any]:
+    """Pick every node's entry of its label from (nodes, labels), or say which one is no column."""
+    return table[np.arange(len(table)), check_indices("labels", labels, *table.shape)]
 
 
 def check_indices(name: str, values: ArrayLike, nodes: int, limit: int) -> NDArray[np.intp]:
     """Return integers of shape (nodes,) in 0 … limit − 1, or say which one is not."""
-    array: NDArray[Any] = np.asarray(values)
-    _one_per_node(name, array, nodes)
+    array = _one_per_node(name, np.asarray(values), nodes)
     return check_positions(name, array, 0, limit).astype(np.intp)
 
 
@@ -111,29 +107,21 @@ def check_positions(name: str, array: NDArray[Any], lowest: int, limit: int) -> 
 
 def check_u(u: ArrayLike, nodes: int) -> NDArray[np.float64]:
     """Return the uniform numbers, one per node, or say which one is outside 0 … 1."""
-    array = np.asarray(u, dtype=np.float64)
-    _one_per_node("u", array, nodes)
+    array = _one_per_node("u", np.asarray(u, dtype=np.float64), nodes)
     refuse("u", array, ~((array >= 0.0) & (array <= 1.0)), "it must lie in 0 … 1")
     return array
 
 
-def check_scores(scores: ArrayLike) -> NDArray[np.float32]:
-    """Return non-conformity scores as float32, with −0.0 made +0.0, or refuse a NaN.
+def check_scores(scores: ArrayLike, name: str = "scores") -> NDArray[np.float32]:
+    """Return non-conformity scores or thresholds as float32, −0.0 made +0.0, or refuse a NaN.
 
-    Every score passes through here, on the calibration and on the test side alike, so rounding to
-    float32 is part of the score itself and costs no coverage. ±inf are scores like any other.
+    Calibration and test scores alike pass through here, so rounding to float32 is part of the score
+    and costs no coverage. ±inf are scores like any other.
     """
     with np.errstate(over="ignore"):  # beyond float32's range the nearest score is ±inf
         array = np.asarray(scores, dtype=np.float32)
-    refuse("scores", array, np.isnan(array), "a non-conformity score must be a number")
+    refuse(name, array, np.isnan(array), "it must be a number or inf")
     return array + np.float32(0.0)
-
-
-def check_thresholds(name: str, values: ArrayLike) -> NDArray[np.float32]:
-    """Return thresholds as float32, or refuse a NaN."""
-    q = np.asarray(values, dtype=np.float32)
-    refuse(name, q, np.isnan(q), "it must be a number or inf")
-    return q
 
 
 def refuse(name: str, array: NDArray[Any], bad: NDArray[np.bool_], must: str) -> None:
@@ -144,6 +132,7 @@ def refuse(name: str, array: NDArray[Any], bad: NDArray[np.bool_], must: str) ->
         raise DataError(f"{name}{at} is {array[place]}; {must}.")
 
 
-def _one_per_node(name: str, array: NDArray[Any], nodes: int) -> None:
+def _one_per_node(name: str, array: NDArray[Any], nodes: int) -> NDArray[Any]:
     if array.shape != (nodes,):
         raise DataError(f"{name} has shape {array.shape}; it must be ({nodes},), one per node.")
+    return array

@@ -10,8 +10,7 @@ SNAPS  (1 − λ − μ)·S(v, y) + λ·mean of S(u, y) over u in K(v)        So
        + μ·mean of S(u, y) over u in N(v)                            Li, Wang, NeurIPS 2024
 ====== ============================================================= ==========================
 
-Federated, a client does this alone: its own edges, its own nodes' features, its own nodes' scores.
-No score of a neighbour elsewhere crosses, and the caller leaves generated nodes and their edges
+Federated, a client does this alone, with its own nodes and edges; the caller leaves generated nodes
 out. The step knows no labels and treats all nodes alike, so calibration and test nodes stay
 exchangeable (docs/guarantee.md); the weights are chosen on validation nodes
 (:func:`fedcover.conformal.tuning.choose_diffusion`).
@@ -21,20 +20,19 @@ What the formulas leave open, here:
 * A node without neighbours (or without similar nodes) keeps its own score in the place of the
   missing mean. The authors' programs put 0 there, which would make isolated nodes look normal.
 * ``edge_index`` (2, m) holds edges from row 0 to row 1, as in PyG: a node's neighbours are the
-  sources of its incoming edges; an undirected edge is given both ways. Every edge counts as given,
-  a double one twice, a loop as the node itself.
-* Fewer than k similar nodes: the mean runs over those there are. With ``weight`` it is a weighted
-  mean; the SNAPS authors' program weighs by the cosine, the plain mean weighs all k alike.
+  sources of its incoming edges. A double edge counts twice, a loop as the node itself.
+* Fewer than k similar nodes: the mean runs over those there are. The SNAPS authors' program weighs
+  them by the cosine (``weight``), the plain mean alike.
 
-A mixture of scores is not ordered as the node's own probabilities are: the label with the lowest
-score need not be the most probable one. Sums run in float64 over sorted edges, so the order of
-edges changes no bit, and a new numbering of the nodes moves a score by rounding at most.
+The label with the lowest mixed score need not be the most probable one. Sums run in float64 over
+sorted edges, so the order of edges changes no bit, and a new numbering of the nodes moves a score
+by rounding at most.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -71,23 +69,23 @@ class GraphScores:
 
     def combined(self, constants: Diffusion) -> Scores:
         """The mixed scores (n, C); without any diffusion the base score, bit for bit."""
+        neighbours, similar = constants
         for name, value in constants._asdict().items():
             if not 0.0 <= value <= 1.0:
                 raise UsageError(f"{name} weighs {value}; a weight lies in 0 … 1.")
-        neighbours, similar = constants
         if neighbours + similar > 1.0 + 1e-9:  # three thirds may exceed 1 by rounding
             raise UsageError(
                 f"neighbours and similar weigh {neighbours} and {similar}; together at most 1."
+            )
+        if similar > 0.0 and self.similar is None:
+            raise UsageError(
+                f"similar weighs {similar}, but these scores were made without similar nodes; "
+                "it must be 0."
             )
         mixed = (1.0 - (neighbours + similar)) * self.own.astype(np.float64)
         mixed += neighbours * self.neighbours
         if self.similar is not None:
             mixed += similar * self.similar
-        elif similar > 0.0:
-            raise UsageError(
-                f"similar weighs {similar}, but these scores were made without similar nodes; "
-                "it must be 0."
-            )
         return mixed.astype(np.float32)
 
 
@@ -140,14 +138,10 @@ def neighbour_mean(own: Scores, edge_index: ArrayLike) -> Means:
     source, target = check_positions("edge_index", edges, 0, len(own))
     # One integer an edge: sorted by target, then source, whatever order the edges came in.
     target, source = np.divmod(np.sort(target * len(own) + source), max(len(own), 1))
-    degree = np.bincount(target, minlength=len(own))
-    mean = own.astype(np.float64)
-    some = degree > 0
-    for label in range(own.shape[1]):
-        column = mean[:, label]
-        total = np.bincount(target, weights=column[source], minlength=len(own))
-        column[some] = total[some] / degree[some]
-    return mean
+    total = np.empty(own.shape)
+    for label, column in enumerate(own.T.astype(np.float64)):
+        total[:, label] = np.bincount(target, weights=column[source], minlength=len(own))
+    return _mean(total, np.bincount(target, minlength=len(own)), own)
 
 
 def similar_mean(own: Scores, similar: ArrayLike, weight: ArrayLike | None = None) -> Means:
@@ -159,14 +153,17 @@ def similar_mean(own: Scores, similar: ArrayLike, weight: ArrayLike | None = Non
     counts = np.ones(nodes.shape) if weight is None else np.asarray(weight, dtype=np.float64)
     if counts.shape != nodes.shape:
         raise DataError(f"weight has shape {counts.shape}; it must be {nodes.shape}, as similar.")
-    bad = ~((counts >= 0.0) & np.isfinite(counts))
+    bad = ~((counts >= 0.0) & (counts < np.inf))
     refuse("weight", counts, bad, "it must be finite, 0 or more")
     share = np.where(nodes >= 0, counts, 0.0)
     total = np.zeros(own.shape)
     for position, part in zip(nodes.T, share.T, strict=True):  # never (n, k, C) at once
         total += part[:, None] * own[position]
-    sums = share.sum(axis=1)
-    some = sums > 0.0
+    return _mean(total, share.sum(axis=1), own)
+
+
+def _mean(total: Means, weight: NDArray[Any], own: Scores) -> Means:
+    """total / weight, node by node; the own score where there is no weight."""
     mean = own.astype(np.float64)
-    mean[some] = total[some] / sums[some, None]
+    np.divide(total, weight[:, None], out=mean, where=weight[:, None] > 0)
     return mean

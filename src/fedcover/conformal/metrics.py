@@ -11,13 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import (
-    check_alpha,
-    check_indices,
-    check_labels,
-    check_scores,
-    check_thresholds,
-)
+from fedcover.conformal.checks import at_labels, check_alpha, check_indices, check_scores
 from fedcover.conformal.scores import Sets, true_scores
 from fedcover.errors import DataError
 
@@ -37,14 +31,12 @@ class GroupMetrics:
 
     def worst(self) -> float:
         """Return the lowest coverage among the groups with nodes; NaN if there is none."""
-        present = self.coverage[~np.isnan(self.coverage)]
-        return float(present.min()) if present.size else float("nan")
+        return float(np.fmin.reduce(self.coverage, initial=np.nan))
 
 
 def covered(sets: Sets, labels: ArrayLike) -> NDArray[np.bool_]:
     """Whether each node's set holds its true label."""
-    labels = check_labels(labels, *sets.shape)
-    return sets[np.arange(len(labels)), labels]
+    return at_labels(sets, labels)
 
 
 TALLIED = ("test", "covered", "labels", "singletons", "empty")
@@ -53,9 +45,8 @@ TALLIED = ("test", "covered", "labels", "singletons", "empty")
 
 def tally(sets: Sets, labels: ArrayLike) -> NDArray[np.int64]:
     """As :data:`TALLIED` has it."""
-    sizes = sets.sum(axis=1)
-    held = covered(sets, labels).sum()
-    return np.array([len(sets), held, sizes.sum(), (sizes == 1).sum(), (sizes == 0).sum()])
+    sizes, held = sets.sum(axis=1), covered(sets, labels)
+    return np.array([len(sets), held.sum(), sizes.sum(), (sizes == 1).sum(), (sizes == 0).sum()])
 
 
 def coverage(sets: Sets, labels: ArrayLike) -> float:
@@ -150,27 +141,23 @@ def evaluate_resplits(
 ) -> ResplitMetrics:
     """Evaluate the sets S ≤ q̂ of R re-splits on their test nodes, without building them.
 
-    ``scores`` (n, C) and ``labels`` (n,) are over all calibration and test nodes, ``q_hats`` (R,)
-    the thresholds, ``is_test`` (R, n) the test nodes, ``groups`` integers per node by name. The
-    class of a node is a group like any other: pass ``labels`` for it.
-
-    Where calibration has a threshold for each group, ``q_hats`` is (R, G), and ``node_group`` (n,)
-    says which one a node takes; without it there is one for each label, (R, C).
+    ``scores`` (n, C) and ``labels`` (n,) are over all calibration and test nodes, ``is_test``
+    (R, n) marks the test nodes, ``groups`` are integers per node by name (pass ``labels`` for the
+    class). ``q_hats`` is one threshold per re-split, (R,); (R, G) where groups have their own, and
+    ``node_group`` (n,) says which one a node takes; (R, C) for one per label.
     """
     scores = check_scores(scores)
     true = true_scores(scores, labels)
     n, C = scores.shape
-    q, column = _thresholds(q_hats, labels, node_group, n, C)
-    per_label = node_group is None and np.ndim(q_hats) == 2
+    q, column, per_label = _thresholds(q_hats, labels, node_group, n, C)
     R = len(q)
     if is_test.dtype != np.bool_ or is_test.shape != (R, n):
         raise DataError(
             f"is_test is {is_test.dtype} of shape {is_test.shape}; it must be bool {(R, n)}."
         )
     columns, membership = _membership(groups or {}, n)
-
-    nodes, hits, kept = (np.zeros((R, membership.shape[1])) for _ in range(3))
-    size_nodes, size_hits = np.zeros((R, C + 1)), np.zeros((R, C + 1))
+    nodes, hits, kept = np.zeros((3, R, membership.shape[1]))
+    size_nodes, size_hits = np.zeros((2, R, C + 1))
     for start in range(0, n, _CHUNK):
         part = slice(start, start + _CHUNK)
         test = is_test[:, part]
@@ -182,7 +169,7 @@ def evaluate_resplits(
         size_nodes += _count_sizes(size, test, C)
         size_hits += _count_sizes(size, hit, C)
 
-    shares = _ratio(size_nodes, np.broadcast_to(nodes[:, :1], size_nodes.shape))
+    shares = _column_means(_ratio(size_nodes, np.broadcast_to(nodes[:, :1], size_nodes.shape)))
     by_size = _over_resplits(size_nodes, size_hits, size_nodes * np.arange(C + 1))
     overall = _over_resplits(nodes[:, :1], hits[:, :1], kept[:, :1])
     return ResplitMetrics(
@@ -191,8 +178,8 @@ def evaluate_resplits(
         coverage_sd=_sd(_ratio(hits[:, 0], nodes[:, 0])),
         set_size=float(overall.size[0]),
         set_size_sd=_sd(_ratio(kept[:, 0], nodes[:, 0])),
-        singleton_rate=float(_column_means(shares)[1]),
-        empty_rate=float(_column_means(shares)[0]),
+        singleton_rate=float(shares[1]),
+        empty_rate=float(shares[0]),
         singleton_hits=float(by_size.coverage[1]),
         by_size=by_size,
         groups={
@@ -218,23 +205,20 @@ def _membership(
 
 def _thresholds(
     q_hats: ArrayLike, labels: ArrayLike, node_group: ArrayLike | None, n: int, C: int
-) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """The thresholds (R, columns), and the column that the true label of each node is held to."""
-    q = check_thresholds("q_hats", q_hats)
+) -> tuple[NDArray[np.float32], NDArray[np.intp], bool]:
+    """Thresholds (R, columns), the column of each node's true label, whether columns are labels."""
+    q = check_scores(q_hats, "q_hats")
     if node_group is not None:
-        if q.ndim != 2:
-            raise DataError(
-                f"q_hats has shape {q.shape}; with node_group it must be (re-splits, groups)."
-            )
-        return q, check_indices("node_group", node_group, n, q.shape[1])
-    if q.ndim == 1:
-        return q[:, None], np.zeros(n, np.intp)
-    if q.ndim != 2 or q.shape[1] != C:
-        raise DataError(
-            f"q_hats has shape {q.shape}; it must be one threshold per re-split, or (re-splits, "
-            f"{C}) for one per label."
-        )
-    return q, check_labels(labels, n, C)
+        if q.ndim == 2:
+            return q, check_indices("node_group", node_group, n, q.shape[1]), False
+        must = "with node_group it must be (re-splits, groups)"
+    elif q.ndim == 1:
+        return q[:, None], np.zeros(n, np.intp), False
+    elif q.ndim == 2 and q.shape[1] == C:
+        return q, check_indices("labels", labels, n, C), True
+    else:
+        must = f"it must be one threshold per re-split, or (re-splits, {C}) for one per label"
+    raise DataError(f"q_hats has shape {q.shape}; {must}.")
 
 
 def _set_sizes(
@@ -243,8 +227,7 @@ def _set_sizes(
     """How many labels of each node have S ≤ q̂, (R, n): a node takes its group's column of q.
 
     Without groups, there is a column for each label. With them, a score enters the sets at the
-    first of the group's sorted thresholds that reaches it; counting entries and adding them up
-    along the thresholds costs n·C·log R instead of n·C·R.
+    first of the group's sorted thresholds that reaches it: n·C·log R instead of n·C·R.
     """
     sizes = np.zeros((len(q), len(scores)), dtype=np.int64)
     if group is None:
@@ -268,11 +251,8 @@ def _count_sizes(size: NDArray[np.int64], chosen: NDArray[np.bool_], C: int) -> 
 
 
 def _over_resplits(nodes: NDArray[Any], hits: NDArray[Any], kept: NDArray[Any]) -> GroupMetrics:
-    return GroupMetrics(
-        n=_column_means(nodes),
-        coverage=_column_means(_ratio(hits, nodes)),
-        size=_column_means(_ratio(kept, nodes)),
-    )
+    parts = nodes, _ratio(hits, nodes), _ratio(kept, nodes)
+    return GroupMetrics(*map(_column_means, parts))
 
 
 def _column_means(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,39 +3,30 @@
 Vovk's Mondrian rule with the distributed quantile: group g, with N_g calibration scores at K_g
 clients, takes the ⌈(1−α)(N_g+K_g)⌉-th smallest of *its* scores, and Theorem 1 holds inside the
 group (docs/guarantee.md, "By client, class or group"). A group is a client, a column that is known
-before the label is, or the label itself; the last is why a set then compares each label with a
-threshold of its own.
+before the label is, or the label itself.
 
 All groups are asked in the same four rounds, beside the pooled talk. A group whose rank lies above
-N_g, which its counts and alpha alone decide, falls back to the pooled q̂, but never below its own
-largest score: a smaller alpha then never has a smaller threshold, and the group keeps the highest
-level that its counts can carry, 1 − K_g/(N_g+K_g).
+N_g falls back to the pooled q̂, but never below its own largest score: a smaller alpha then never
+has a smaller threshold.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import check_alpha, check_indices, check_scores
-from fedcover.conformal.order import (
-    OrderStatistics,
-    exact_rank,
-    exact_ranks,
-    histogram_client,
-    search_rank,
+from fedcover.conformal import order, protocol
+from fedcover.conformal.checks import check_indices, check_scores
+from fedcover.conformal.protocol import Message, Server
+from fedcover.conformal.rules import (
+    RULES,
+    Resplits,
+    Threshold,
+    check_resplits,
+    check_rule,
+    server_of,
 )
-from fedcover.conformal.protocol import (
-    Listener,
-    Message,
-    Server,
-    answer_each,
-    converse,
-    side_by_side,
-)
-from fedcover.conformal.quantiles import check_resplits, check_rule, server_of
-from fedcover.conformal.rules import RULES, Resplits, Threshold
 from fedcover.errors import UsageError
 
 GROUP_RULES = ("exact", "pooled")
@@ -67,18 +58,17 @@ def check_group_rule(rule: str) -> None:
 
 
 def group_client(local: Grouped, query: Message) -> Message:
-    """Answer the pooled talk, and those of the groups that this client has scores of.
+    """Answer talk 0, the pooled one, and talk g + 1 of every group g that has scores here.
 
-    Talk 0 is the pooled one and talk g + 1 that of group g. A group without scores here is not
-    answered, so that calibration by client costs each of them two histograms a round.
+    So calibration by client costs each of them two histograms a round.
     """
     scores, groups = check_scores(local[0]).ravel(), np.asarray(local[1])
-    order = np.argsort(groups, kind="stable")
-    names, starts = np.unique(groups[order], return_index=True)
+    by_group = np.argsort(groups, kind="stable")
+    names, starts = np.unique(groups[by_group], return_index=True)
     # The piece before the first start is empty, and the only one where there are no scores.
-    own = np.split(scores[order], starts)[1:]
+    own = np.split(scores[by_group], starts)[1:]
     held = {0: scores} | dict(zip((names + 1).tolist(), own, strict=True))
-    return answer_each(histogram_client, held, query)
+    return protocol.answer_each(order.histogram_client, held, query)
 
 
 def group_server(
@@ -87,7 +77,7 @@ def group_server(
     """Find the pooled threshold and that of every group 0 … G − 1, in four rounds for all."""
     check_group_rule(rule)
     talks = [_own_server(alpha, rule) for _ in range(groups)]
-    pooled, *own = yield from side_by_side([server_of(rule, alpha), *talks])
+    pooled, *own = yield from protocol.side_by_side([server_of(rule, alpha), *talks])
     return pooled, [_or_pooled(threshold, pooled) for threshold in own]
 
 
@@ -98,7 +88,7 @@ def group_thresholds(
     *,
     groups: int | None = None,
     rule: str = "exact",
-    on_message: Listener | None = None,
+    on_message: protocol.Listener | None = None,
 ) -> list[GroupThreshold]:
     """Find q̂ of every group from the clients' calibration scores, all clients in this process.
 
@@ -106,7 +96,6 @@ def group_thresholds(
     calibration by class, k for calibration by client. ``groups`` is G, the largest plus one unless
     given; give it where the last groups may have no calibration score.
     """
-    check_group_rule(rule)
     if not scores_by_client or len(scores_by_client) != len(groups_by_client):
         raise UsageError(
             f"There are scores of {len(scores_by_client)} clients and groups of "
@@ -114,37 +103,38 @@ def group_thresholds(
         )
     seen = max(int(np.max(own, initial=-1)) + 1 for own in groups_by_client)
     count = seen if groups is None else groups
-    local: list[Grouped] = []
-    for k, (scores, own) in enumerate(zip(scores_by_client, groups_by_client, strict=True)):
-        flat = check_scores(scores).ravel()
-        local.append((flat, check_indices(f"groups_by_client[{k}]", own, len(flat), count)))
-    server = group_server(check_alpha(alpha), count, rule)
-    return converse(server, group_client, local, kind="quantile", on_message=on_message)[1]
+    local: list[Grouped] = [
+        (scores, check_indices(f"groups_by_client[{k}]", own, np.size(scores), count))
+        for k, (scores, own) in enumerate(zip(scores_by_client, groups_by_client, strict=True))
+    ]
+    server = group_server(alpha, count, rule)
+    _, found = protocol.converse(
+        server, group_client, local, kind="quantile", on_message=on_message
+    )
+    return found
 
 
 def _own_server(alpha: float, rule: str) -> Server[Threshold]:
     """A group's own order statistic: its largest score where the rank is too high, −inf of none."""
 
     def rank_of(n: list[int]) -> int:
-        return exact_rank(alpha, sum(n), len(n) if rule == "exact" else 1)
+        return order.exact_rank(alpha, sum(n), len(n) if rule == "exact" else 1)
 
-    q_hat, n = yield from search_rank(lambda n: max(min(rank_of(n), sum(n)), 1))
+    q_hat, n = yield from order.search_rank(lambda n: max(min(rank_of(n), sum(n)), 1))
     return Threshold(q_hat if any(n) else -float("inf"), sum(n), len(n), rank_of(n))
 
 
 def _or_pooled(own: Threshold, pooled: Threshold) -> GroupThreshold:
-    if own.rank <= own.n_calibration:
-        return GroupThreshold(**asdict(own))
-    largest = own.q_hat > pooled.q_hat
-    instead = "its largest score stands in" if largest else "the pooled threshold stands in"
-    note = (
-        f"rank {own.rank} of {own.n_calibration} calibration scores at {own.clients} clients does "
-        f"not exist: {instead}. {'' if largest else pooled.note}"
-    )
-    q_hat = max(pooled.q_hat, own.q_hat)
-    return GroupThreshold(
-        q_hat, own.n_calibration, own.clients, own.rank, note.rstrip(), fell_back=True
-    )
+    q_hat, n, clients, rank, note = own.q_hat, own.n_calibration, own.clients, own.rank, ""
+    if rank > n:
+        largest = q_hat > pooled.q_hat
+        note = (
+            f"rank {rank} of {n} calibration scores at {clients} clients does not exist: "
+            f"{'its largest score' if largest else 'the pooled threshold'} stands in. "
+            f"{'' if largest else pooled.note}"
+        ).rstrip()
+        q_hat = max(q_hat, pooled.q_hat)
+    return GroupThreshold(q_hat, n, clients, rank, note, fell_back=rank > n)
 
 
 def group_quantiles_over_resplits(
@@ -160,21 +150,21 @@ def group_quantiles_over_resplits(
 ) -> NDArray[np.float32]:
     """q̂ of every re-split, level and group: shape (R, len(alphas), G).
 
-    As :func:`~fedcover.conformal.quantile_over_resplits`, with the ``group`` (n,) of every node:
-    its client, its label, or any other. Bit for bit what :func:`group_thresholds` finds, fall-backs
-    included. ``groups`` is G, the largest plus one unless given.
+    As :func:`~fedcover.conformal.quantile_over_resplits`, with the ``group`` (n,) of every node.
+    Bit for bit what :func:`group_thresholds` finds. ``groups`` is G, the largest plus one unless
+    given.
     """
     check_group_rule(rule)
     splits = check_resplits(true_scores, client, is_calibration, clients)
     G = int(np.max(group, initial=-1)) + 1 if groups is None else groups
     member = check_indices("group", group, len(splits.scores), G)
     pooled = RULES[rule].resplits(splits, alphas, None)
-    table = OrderStatistics(splits.scores, member, splits.mask, G)
+    table = order.OrderStatistics(splits.scores, member, splits.mask, G)
     n = table.counts
     holders = _holders(splits, member, G) if rule == "exact" else np.ones_like(n)
     q_hats = np.empty((len(n), len(alphas), G), dtype=np.float32)
     for a, alpha in enumerate(alphas):
-        ranks = exact_ranks(alpha, n + holders, 0)  # a rank depends on N_g + K_g alone
+        ranks = order.exact_ranks(alpha, n + holders, 0)  # a rank depends on N_g + K_g alone
         own = np.where(n > 0, table.at(np.minimum(ranks, n)), -np.inf)
         q_hats[:, a] = np.where(ranks > n, np.maximum(pooled[:, a, None], own), own)
     return q_hats

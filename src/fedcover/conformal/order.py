@@ -24,8 +24,8 @@ _BINS = 256
 def order_key(scores: ArrayLike) -> NDArray[np.uint32]:
     """Map float32 scores to uint32 so that the keys are ordered as the scores are.
 
-    A positive number's bit pattern already grows with it, so its sign bit is set; a negative one's
-    shrinks, so all its bits are flipped. −0.0 counts as +0.0; ±inf have keys; NaN is refused.
+    A positive number's bits grow with it, so only its sign bit is set; a negative one's shrink, so
+    all are flipped. −0.0 counts as +0.0; ±inf have keys; NaN is refused.
     """
     bits = check_scores(scores).view(np.uint32)
     return bits ^ np.where(bits >= _SIGN, _ALL, _SIGN)
@@ -40,10 +40,9 @@ def from_order_key(keys: ArrayLike) -> NDArray[np.float32]:
 def exact_rank(alpha: float, n: int, clients: int = 1) -> int:
     """⌈(1−α)(N+K)⌉, the rank of Theorem 1, for N calibration scores at K clients.
 
-    It may exceed N: then no calibration score is large enough, and q̂ is +∞. The product is taken
-    in rational arithmetic on the simplest fraction within 1e-12 of alpha, so that 0.1 and 1 − 0.9
-    both mean one tenth, and 0.18 with N + K = 150 gives 123, where floats give 124. That fraction
-    is 1 for an alpha within 1e-12 of 1; the rank is 1 then, the least that an alpha below 1 has.
+    Above N, no calibration score is large enough, and q̂ is +∞. Alpha is taken as the simplest
+    fraction within 1e-12 of it: 0.1 and 1 − 0.9 both mean one tenth, and 0.18 with N + K = 150
+    gives 123, where floats give 124. The rank is 1 at least, also where that fraction is 1.
     """
     level = 1 - Fraction(check_alpha(alpha)).limit_denominator(10**12)
     return max(1, ceil(level * (int(n) + int(clients))))
@@ -59,10 +58,8 @@ def exact_ranks(alpha: float, n: NDArray[np.int64], clients: int) -> NDArray[np.
 def mixture_weights(n: Sequence[int], shares: Shares | None = None) -> tuple[list[int], int]:
     """Whole numbers w_k and s with w_k / s = p_k/(n_k + 1), for n_k scores at client k.
 
-    The scores ≤ q, c_k of them at client k, suffice for the level 1 − α if Σ w_k·c_k is at least
-    ``exact_rank(alpha, s, 0)``: the same as Σ p_k·c_k/(n_k + 1) ≥ 1 − α, without rounding. With the
-    shares of Theorem 1, p_k = (n_k + 1)/(N + K), which ``None`` stands for, every w_k is 1, s is
-    N + K, and the level is the theorem's rank.
+    Σ p_k·c_k/(n_k + 1) ≥ 1 − α is then Σ w_k·c_k ≥ ``exact_rank(alpha, s, 0)``, without rounding.
+    ``None`` stands for Theorem 1's shares, (n_k + 1)/(N + K): every w_k is 1 and s is N + K.
     """
     sizes = [int(size) + 1 for size in n]
     parts = check_shares(sizes if shares is None else shares, len(sizes))
@@ -74,8 +71,8 @@ def mixture_weights(n: Sequence[int], shares: Shares | None = None) -> tuple[lis
 def histogram_client(scores: ArrayLike, query: Message) -> Message:
     """Count the next byte of the scores whose key begins with the agreed prefix.
 
-    ``query`` has ``depth`` (bytes agreed so far) and ``prefix`` (those bytes as an integer). The
-    reply is 256 integer counts; nothing else ever leaves the client.
+    ``query`` has ``depth`` (bytes agreed so far) and ``prefix`` (those bytes as an integer).
+    Nothing but the 256 counts ever leaves the client.
     """
     keys = order_key(scores).ravel()
     depth, prefix = int(query["depth"][0]), np.uint32(query["prefix"][0])
@@ -91,11 +88,10 @@ def search(
 ) -> Server[tuple[float, list[int]]]:
     """Find the smallest score q with Σ_k w_k · #{scores of client k ≤ q} ≥ t, in four rounds.
 
-    ``aim`` gives w and t, whole numbers, once every client's number of scores n is known; with
-    w = 1, t is a rank. The clients' counts, weighed, add up to one histogram; the bin that reaches
-    t gives the next byte of the answer, and after four bytes the prefix *is* the answer, bit for
-    bit. Where all scores together do not reach t, it is +inf, and nothing further is asked. A
-    client that does not answer has no part in it. Returns q and n.
+    ``aim`` gives w and t, whole numbers, once every client's number of scores n is known. The
+    weighed counts add up to one histogram; the bin that reaches t gives the next byte, and after
+    four bytes the prefix *is* the answer. Where all scores together do not reach t, it is +inf, and
+    nothing further is asked. A client that does not answer has no part in it. Returns q and n.
     """
     prefix = 0
     for depth in range(_BYTES):
@@ -122,8 +118,8 @@ def search_rank(rank_of: Callable[[list[int]], int]) -> Server[tuple[float, list
 class OrderStatistics:
     """Order statistics of the marked scores, by row of the mask and by group.
 
-    The scores are sorted once, by group and then by size; the marked columns of a row, read from
-    left to right, are then each group's scores in order, and a rank is an index.
+    The scores are sorted once, by group and then by size; a row's marked columns are then each
+    group's scores in order, and a rank is an index.
     """
 
     def __init__(

@@ -1,10 +1,9 @@
 """How a server and its clients talk: queries down, replies up, arrays only.
 
-A federated statistic is two short functions. The *client* function answers one query from what the
-client holds; it keeps nothing between queries. The *server* is a generator: it yields a query, is
-sent the replies of all clients, and returns its value in the end. Neither knows how messages
-travel: :func:`converse` carries them within one process, and a network transport drives the same
-pair with real messages.
+A federated statistic is two short functions. The *client* answers one query from what it holds and
+keeps nothing between queries. The *server* is a generator: it yields a query, is sent the replies
+of all clients, and returns its value in the end. Neither knows how messages travel:
+:func:`converse` carries them within one process, a network transport between machines.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -37,8 +36,14 @@ def converse(
     ``local_data[k]`` is what client k holds; it is given to ``client`` and to nobody else. Every
     message is reported to ``on_message`` (a ledger, say) under the name ``kind``.
     """
-    query = _advance(server, None)
-    while not isinstance(query, _Finished):
+    replies: Any = None  # the talk begins
+    while True:
+        # The clients run outside this try: only the server's own StopIteration ends the talk.
+        try:
+            query = server.send(replies)
+        except StopIteration as stop:
+            value: Result = stop.value
+            return value
         replies = []
         for index, local in enumerate(local_data):
             reply = client(local, query)
@@ -46,9 +51,6 @@ def converse(
                 on_message("down", index, kind, query)
                 on_message("up", index, kind, reply)
             replies.append(reply)
-        query = _advance(server, replies)
-    value: Result = query.value
-    return value
 
 
 def side_by_side(servers: Sequence[Server[Result]]) -> Server[list[Result]]:
@@ -57,22 +59,21 @@ def side_by_side(servers: Sequence[Server[Result]]) -> Server[list[Result]]:
     The array ``asked`` names the talks that go on; the arrays of talk i are called ``i.name``.
     """
     values: dict[int, Result] = {}
-    replies: Sequence[Message] | None = None
-    asked = list(range(len(servers)))
-    while asked:
+    sent: dict[int, Any] = dict.fromkeys(range(len(servers)))  # by talk: the replies to it
+    while sent:
         merged: dict[str, NDArray[Any]] = {}
-        answers = None if replies is None else [parts(reply, asked) for reply in replies]
-        for i in asked:
-            own = None if answers is None else [answer[i] for answer in answers]
-            query = _advance(servers[i], own)
-            if isinstance(query, _Finished):
-                values[i] = query.value
-            else:
-                merged |= _prefixed(i, query)
-        asked = [i for i in asked if i not in values]
-        if asked:
-            replies = yield {"asked": np.array(asked), **merged}
-    return [values[i] for i in range(len(servers))]
+        for talk, own in sent.items():
+            try:
+                merged |= _prefixed(talk, servers[talk].send(own))
+            except StopIteration as stop:
+                values[talk] = stop.value
+        asked = [talk for talk in sent if talk not in values]
+        if not asked:
+            break
+        replies = yield {"asked": np.array(asked), **merged}
+        answers = [parts(reply, asked) for reply in replies]
+        sent = {talk: [answer[talk] for answer in answers] for talk in asked}
+    return [values[talk] for talk in range(len(servers))]
 
 
 def answer_each(client: Client[Local], held: Mapping[int, Local], query: Message) -> Message:
@@ -112,18 +113,3 @@ def words(array: NDArray[Any]) -> str:
 def message_bytes(message: Message) -> int:
     """Payload of a message in bytes: its arrays, without names or framing."""
     return sum(array.nbytes for array in message.values())
-
-
-class _Finished:
-    """The server's value, told apart from a query by its type."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-def _advance(server: Server[Any], replies: Sequence[Message] | None) -> Message | _Finished:
-    # Only the server's own StopIteration may end the talk, so the clients run outside this try.
-    try:
-        return next(server) if replies is None else server.send(replies)
-    except StopIteration as stop:
-        return _Finished(stop.value)

@@ -1,30 +1,23 @@
-"""The quantile rules: what every client sends, and what the server makes of it.
+"""Thresholds by any quantile rule: what every client sends, and what the server makes of it.
 
-``exact`` (docs/guarantee.md) finds the order statistic of Theorem 1 and is the default. ``mixture``
-promises the same for test nodes that are spread over the clients in any known way; its proof is in
+``exact`` finds the order statistic of Theorem 1 and is the default. ``mixture`` promises the same
+for test nodes that are spread over the clients in any known way. The proofs are in
 ``docs/guarantee.md``. The others carry no finite-sample guarantee when clients differ: ``pooled``
 takes the rank that one owner of all scores would, and ``average`` and ``tdigest`` are the paper's
-two approximations, here to reproduce it. A rule is an entry of ``RULES``: a client function and a
-server generator (see :mod:`fedcover.conformal.protocol`), the same for many re-splits at once, and
-the band of its coverage; a client's local data are its calibration scores.
+two approximations, here to reproduce it. A client's local data are its calibration scores.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import (
-    Shares,
-    check_alpha,
-    check_scores,
-    check_shares,
-    refuse,
-)
+from fedcover.conformal.checks import Shares, check_alpha, check_indices, check_scores, refuse
 from fedcover.conformal.order import (
     OrderStatistics,
     exact_rank,
@@ -34,7 +27,7 @@ from fedcover.conformal.order import (
     search,
     search_rank,
 )
-from fedcover.conformal.protocol import Client, Message, Server
+from fedcover.conformal.protocol import Client, Listener, Message, Server, converse
 from fedcover.errors import DataError, UsageError
 
 COMPRESSION = 200
@@ -96,17 +89,15 @@ def rank_server(alpha: float, _shares: Shares | None = None, *, pooled: bool) ->
     """Theorem 1: q̂ is the ⌈(1−α)(N+K)⌉-th smallest calibration score.
 
     K counts every client, also one without calibration scores: a test node may be its. ``pooled``
-    takes 1 in place of K, as if one client held all scores. That is less cautious, and without the
-    guarantee: where clients differ, coverage can lie below 1 − α, by up to (1 − α)(K − 1)/(N + K)
-    under the theorem's draw of a node.
+    takes 1 in place of K, as if one client held all scores, and has no guarantee: where clients
+    differ, coverage can lie below 1 − α, by up to (1 − α)(K − 1)/(N + K).
     """
 
     def rank_of(n: list[int]) -> int:
         return exact_rank(alpha, sum(n), 1 if pooled else len(n))
 
     q_hat, n = yield from search_rank(rank_of)
-    rank = rank_of(n)
-    return Threshold(q_hat, sum(n), len(n), rank, _full_sets_note(alpha, sum(n), len(n), rank))
+    return _at_rank(q_hat, alpha, sum(n), len(n), rank_of(n))
 
 
 def rank_resplits(
@@ -115,25 +106,15 @@ def rank_resplits(
     """The same for re-splits."""
     table = OrderStatistics(splits.scores, np.zeros_like(splits.owner), splits.mask, 1)
     K = 1 if pooled else splits.clients
-    return _columns(lambda a: table.at(exact_ranks(a, table.counts, K))[:, 0], splits, alphas)
+    return _columns([table.at(exact_ranks(a, table.counts, K))[:, 0] for a in alphas], splits)
 
 
-def coverage_band(alpha: float, n: int, clients: int = 1) -> Band:
-    """Theorem 1's band for the expected coverage: 1−α and 1−α+K/(N+K).
-
-    The upper end supposes scores without ties; the lower one always holds.
-    """
-    level = 1.0 - check_alpha(alpha)
-    return level, level + clients / (n + clients)
-
-
-def _full_sets_note(alpha: float, n: int, clients: int, rank: int) -> str:
-    if rank <= n:
-        return ""
-    return (
+def _at_rank(q_hat: float, alpha: float, n: int, clients: int, rank: int) -> Threshold:
+    note = (
         f"alpha = {alpha:g} asks for rank {rank} of {n} calibration scores at {clients} clients: "
         "q_hat is +inf and every set holds all labels."
     )
+    return Threshold(q_hat, n, clients, rank, note if rank > n else "")
 
 
 # mixture: any known shares of the clients.
@@ -143,11 +124,10 @@ def mixture_server(alpha: float, shares: Shares | None = None) -> Server[Thresho
     """q̂ is the smallest score q with Σ_k p_k · #{scores of client k ≤ q}/(n_k + 1) ≥ 1 − α.
 
     p_k is client k's share of ``shares``, the probability that a test node is its; ``None`` means
-    n_k + 1, and then this is Theorem 1's q̂. The clients send what they send for ``exact``; the
-    server weighs the counts before it adds them, in whole numbers. A client without a share has
-    no say; what a client without scores has as its share counts as never covered.
+    n_k + 1, and then this is Theorem 1's q̂. The server weighs the counts before it adds them, in
+    whole numbers. A client without a share has no say; the share of one without scores counts as
+    never covered.
     """
-    check_alpha(alpha)
 
     def aim(n: list[int]) -> tuple[NDArray[Any], int]:
         weights, scale = mixture_weights(n, shares)
@@ -159,8 +139,7 @@ def mixture_server(alpha: float, shares: Shares | None = None) -> Server[Thresho
     weights, scale = mixture_weights(n, shares)
     reach = sum(weight * size for weight, size in zip(weights, n, strict=True))
     sentences = []
-    silent = [k for k, size in enumerate(n) if size == 0 and weights[k] > 0]
-    if silent:
+    if silent := [k for k, size in enumerate(n) if size == 0 and weights[k] > 0]:
         lost = sum(weights[k] for k in silent) / scale
         sentences.append(
             f"a share of {lost:.3g} of the mixture is at clients without calibration scores "
@@ -180,16 +159,15 @@ def mixture_resplits(splits: Resplits, alphas: Sequence[float], shares: Shares |
     order = np.argsort(splits.scores, kind="stable")
     scores, owner, K = splits.scores[order], splits.owner[order], splits.clients
     q_hats = np.full((len(splits.mask), len(alphas)), np.inf, dtype=np.float32)
-    known: dict[bytes, tuple[list[int], int, NDArray[np.float64]]] = {}  # by the clients' sizes
+    known: dict[tuple[int, ...], tuple[list[int], int, NDArray[np.float64]]] = {}  # by sizes
     for r, row in enumerate(splits.mask):
         places = np.flatnonzero(row[order])
         held = owner[places]
-        sizes = np.bincount(held, minlength=K)
-        if sizes.tobytes() not in known:  # re-splits mostly keep them
-            weights, scale = mixture_weights(sizes.tolist(), shares)
-            parts = np.array([weight / scale for weight in weights])
-            known[sizes.tobytes()] = weights, scale, parts
-        weights, scale, parts = known[sizes.tobytes()]
+        sizes = tuple(np.bincount(held, minlength=K).tolist())
+        if sizes not in known:  # re-splits mostly keep them
+            weights, scale = mixture_weights(sizes, shares)
+            known[sizes] = weights, scale, np.array([weight / scale for weight in weights])
+        weights, scale, parts = known[sizes]
         reached = np.cumsum(parts[held])
         # A sum of n numbers with total at most 1 is off by at most n roundings; so is each part.
         slack = 4 * (len(places) + 1) * np.finfo(np.float64).eps
@@ -208,26 +186,14 @@ def mixture_resplits(splits: Resplits, alphas: Sequence[float], shares: Shares |
     return q_hats
 
 
-def mixture_band(alpha: float, n: Sequence[int], shares: Shares | None) -> Band:
-    """The band of the rule ``mixture``: 1−α and 1−α+Σ_k p_k/(n_k+1), for n_k scores at client k.
-
-    It is for the expected coverage of a test node that is client k's with probability p_k. The
-    upper end supposes scores without ties. For Theorem 1's shares (None) it is Theorem 1's band.
-    """
-    level = 1.0 - check_alpha(alpha)
-    sizes = [int(m) + 1 for m in n]
-    parts = check_shares(sizes if shares is None else shares, len(sizes))
-    return level, level + float(sum(p / size for p, size in zip(parts, sizes, strict=True)))
-
-
 # average: the mean of the clients' own quantiles.
 
 
 def average_client(scores: ArrayLike, query: Message) -> Message:
     """Send the local conformal quantile, the ⌈(1−α)(n_k+1)⌉-th smallest score, and n_k.
 
-    Where n_k < 1/α − 1 that rank is above n_k and the local quantile +∞; as is usual where
-    quantiles are averaged, the largest score stands in for it. No scores, no quantile.
+    Where that rank is above n_k the largest score stands in, as is usual where quantiles are
+    averaged. No scores, no quantile.
     """
     ordered = np.sort(check_scores(scores).ravel())
     rank = exact_rank(float(query["alpha"][0]), len(ordered))
@@ -241,9 +207,7 @@ def average_server(alpha: float, _shares: Shares | None = None) -> Server[Thresh
     """
     replies = yield {"alpha": np.array([check_alpha(alpha)])}
     n_k = np.array([int(reply["n"][0]) for reply in replies])
-    quantiles = np.array(
-        [reply["quantile"][0] if n else 0 for reply, n in zip(replies, n_k, strict=True)]
-    )
+    quantiles = np.array([reply["quantile"][0] if reply["n"][0] else 0 for reply in replies])
     small = [str(k) for k, n in enumerate(n_k) if exact_rank(alpha, n) > n]
     note = (
         f"averaging needs n_k >= 1/alpha - 1 = {1 / alpha - 1:g} nodes at every client; "
@@ -259,18 +223,14 @@ def average_resplits(
     """The same for re-splits."""
     table = OrderStatistics(splits.scores, splits.owner, splits.mask, splits.clients)
     n = table.counts
-
-    def mean(alpha: float) -> Scores:
-        return _mean_quantile(table.at(np.minimum(exact_ranks(alpha, n, 1), n)), n > 0)
-
-    return _columns(mean, splits, alphas)
+    own = [table.at(np.minimum(exact_ranks(alpha, n, 1), n)) for alpha in alphas]
+    return _columns([_mean_quantile(quantiles, n > 0) for quantiles in own], splits)
 
 
 def _mean_quantile(quantiles: NDArray[Any], present: NDArray[np.bool_]) -> Scores:
     """Mean over the last axis of the clients that are present, +inf where none is.
 
-    The sum runs client after client, so that one conversation and many re-splits at once agree to
-    the last bit.
+    Client after client, so that a conversation and many re-splits agree to the last bit.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         total = np.cumsum(np.where(present, quantiles.astype(np.float64), 0.0), axis=-1)[..., -1]
@@ -323,8 +283,8 @@ def merged_sketch(sketches: Sequence[NDArray[np.uint8]]) -> Any:
 def _of_sketches(replies: Sequence[Message], alphas: Sequence[float]) -> list[Threshold]:
     """The thresholds of all levels.
 
-    The rank-th of N items fills the ranks (rank − 1)/N … rank/N, so we ask for the middle: while
-    the sketch still holds every score by itself, the answer is then exact.
+    The rank-th of N items fills (rank − 1)/N … rank/N; its middle is exact while the sketch holds
+    every score by itself.
     """
     sketch = merged_sketch([reply["sketch"] for reply in replies])
     n, clients = sketch.get_total_weight(), len(replies)
@@ -332,8 +292,7 @@ def _of_sketches(replies: Sequence[Message], alphas: Sequence[float]) -> list[Th
     for alpha in alphas:
         rank = exact_rank(alpha, n, clients)
         q_hat = np.float32(sketch.get_quantile((rank - 0.5) / n) if rank <= n else np.inf)
-        note = _full_sets_note(alpha, n, clients, rank)
-        thresholds.append(Threshold(float(q_hat), n, clients, rank, note))
+        thresholds.append(_at_rank(float(q_hat), alpha, n, clients, rank))
     return thresholds
 
 
@@ -345,10 +304,45 @@ def _digest() -> Any:
     return tdigest_double
 
 
-def _columns(of: Callable[[float], Scores], splits: Resplits, alphas: Sequence[float]) -> Scores:
+def _columns(levels: Sequence[Scores], splits: Resplits) -> Scores:
     """A column for every level; no columns without levels."""
-    columns = [of(alpha) for alpha in alphas]
-    return np.stack(columns, axis=1) if columns else np.empty((len(splits.mask), 0), np.float32)
+    return np.stack(levels, axis=1) if levels else np.empty((len(splits.mask), 0), np.float32)
+
+
+# What is promised.
+
+
+def mixture_band(alpha: float, n: Sequence[int], shares: Shares | None) -> Band:
+    """The band of the rule ``mixture``: 1−α and 1−α+Σ_k p_k/(n_k+1), for n_k scores at client k.
+
+    It is for the expected coverage of a test node that is client k's with probability p_k. The
+    upper end supposes scores without ties. For Theorem 1's shares (None) it is Theorem 1's band.
+    """
+    weights, scale = mixture_weights(n, shares)
+    level = 1.0 - check_alpha(alpha)
+    return level, level + sum(weights) / scale
+
+
+def coverage_band(alpha: float, n: int, clients: int = 1) -> Band:
+    """Theorem 1's band for the expected coverage: 1−α and 1−α+K/(N+K).
+
+    The upper end supposes scores without ties; the lower one always holds.
+    """
+    level = 1.0 - check_alpha(alpha)
+    return level, level + clients / (n + clients)
+
+
+def beta_binomial(alpha: float, n: int, m: int) -> tuple[float, float]:
+    """Mean and standard deviation of the empirical coverage over m test nodes after n calibration.
+
+    For one client, exchangeable scores without ties, rank r = ⌈(1−α)(n+1)⌉: the number covered is
+    BetaBinomial(m, r, n+1−r). If r > n, q̂ is +∞ and coverage is 1 without spread.
+    """
+    a = exact_rank(alpha, n)
+    if a > n:
+        return 1.0, 0.0
+    b, total = n + 1 - a, n + 1
+    return a / total, sqrt(a * b * (total + m) / (m * total**2 * (total + 1)))
 
 
 RULES: dict[str, Rule] = {
@@ -356,7 +350,7 @@ RULES: dict[str, Rule] = {
         histogram_client,
         partial(rank_server, pooled=False),
         partial(rank_resplits, pooled=False),
-        lambda alpha, n, _shares: coverage_band(alpha, sum(n), len(n)),
+        mixture_band,
     ),
     "mixture": Rule(histogram_client, mixture_server, mixture_resplits, mixture_band),
     "pooled": Rule(
@@ -365,3 +359,80 @@ RULES: dict[str, Rule] = {
     "average": Rule(average_client, average_server, average_resplits),
     "tdigest": Rule(sketch_client, sketch_server, sketch_resplits),
 }
+
+
+# Thresholds by any of them.
+
+
+def check_rule(rule: str, shares: Shares | None = None) -> None:
+    """Refuse a rule that does not exist, or shares for one that takes none."""
+    if rule not in RULES:
+        raise UsageError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}.")
+    if shares is not None and rule != "mixture":
+        raise UsageError(f"shares are given for the rule {rule!r}; only 'mixture' takes them.")
+
+
+def server_of(rule: str, alpha: float, shares: Shares | None = None) -> Server[Threshold]:
+    """Return the rule's server for this level; ``shares`` are for ``mixture`` alone."""
+    check_rule(rule, shares)
+    return RULES[rule].server(check_alpha(alpha), shares)
+
+
+def calibrate(
+    scores_by_client: Sequence[ArrayLike],
+    alpha: float,
+    rule: str = "exact",
+    *,
+    shares: Shares | None = None,
+    on_message: Listener | None = None,
+) -> Threshold:
+    """Find q̂ from every client's calibration scores, all clients in this process.
+
+    ``shares``, for the rule ``mixture``, says how test nodes are spread over the clients, as
+    numbers of any common scale; they must not come from the scores. ``None`` means n_k + 1.
+    """
+    server = server_of(rule, alpha, shares)
+    if not scores_by_client:
+        raise UsageError("scores_by_client is empty; it must hold one array for every client.")
+    client = RULES[rule].client
+    return converse(server, client, scores_by_client, kind="quantile", on_message=on_message)
+
+
+def quantile_over_resplits(
+    rule: str,
+    true_scores: ArrayLike,
+    client: ArrayLike,
+    is_calibration: NDArray[np.bool_],
+    alphas: Sequence[float],
+    *,
+    clients: int | None = None,
+    shares: Shares | None = None,
+) -> NDArray[np.float32]:
+    """q̂ of every re-split and level: shape (R, len(alphas)), the conversation's bit for bit.
+
+    ``true_scores`` and ``client`` are (n,), over all calibration and test nodes; row r of
+    ``is_calibration`` (R, n) marks the calibration nodes of re-split r. ``clients`` is K, the
+    largest index plus one unless given; give it where the last clients may hold no node.
+    ``shares`` are for the rule ``mixture``, and the same in every re-split; ``None`` means n_k + 1.
+    """
+    check_rule(rule, shares)
+    splits = check_resplits(true_scores, client, is_calibration, clients)
+    return RULES[rule].resplits(splits, alphas, shares)
+
+
+def check_resplits(
+    true_scores: ArrayLike, client: ArrayLike, is_calibration: ArrayLike, clients: int | None
+) -> Resplits:
+    """The re-splits, with their shapes checked."""
+    scores = check_scores(true_scores)
+    if scores.ndim != 1:
+        raise DataError(f"true_scores has shape {scores.shape}; it must be one number per node.")
+    K = int(np.max(client, initial=-1)) + 1 if clients is None else clients
+    owner = check_indices("client", client, len(scores), K)
+    mask = np.asarray(is_calibration)
+    if mask.dtype != np.bool_ or mask.ndim != 2 or mask.shape[1] != len(scores):
+        raise DataError(
+            f"is_calibration is {mask.dtype} of shape {mask.shape}; "
+            f"it must be bool of shape (re-splits, {len(scores)})."
+        )
+    return Resplits(scores, owner, mask, K)

@@ -13,11 +13,10 @@ aps-det   V(x, k)                                 the paper, section 3
 raps      V(x, k) − u·f_π(k) + ν·max(k − k_reg, 0) Angelopoulos et al. 2021; docs/scores.md
 ========= ======================================= =====================================
 
-(The paper's appendix prints RAPS with the sign of a *conformity* score; here, as everywhere else in
-this package, large means strange.) Sums run in float64 over the sorted probabilities, so a
-permutation of the labels permutes the scores and changes no bit of them; results are float32, the
-type the exact quantile searches. Cumulative scores are divided by the row's own total, so the last
-label's V is exactly 1.
+(The paper's appendix prints RAPS with the sign of a *conformity* score.) Sums run in float64 over
+the sorted probabilities, so a permutation of the labels permutes the scores and changes no bit of
+them; results are float32, the type the exact quantile searches. Cumulative scores are divided by
+the row's own total, so the last label's V is exactly 1.
 
 Any score can tie where the model saturates, not aps-det alone. Once a node's top probability is 1
 in float32, each other label scores 1 (in raps plus its rank's penalty), whatever u is. The top
@@ -32,13 +31,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import (
-    check_labels,
-    check_probs,
-    check_scores,
-    check_thresholds,
-    check_u,
-)
+from fedcover.conformal.checks import at_labels, check_probs, check_scores, check_u
 from fedcover.errors import DataError, UsageError
 
 Scores = NDArray[np.float32]
@@ -106,8 +99,7 @@ def penalised(labels: Ranked, u: ArrayLike, nu: float, k_reg: int) -> Scores:
 
 def true_scores(scores: NDArray[np.floating], labels: ArrayLike) -> Scores:
     """Pick every node's score of its true label: (n, C) and (n,) give (n,)."""
-    labels = check_labels(labels, *scores.shape)
-    return scores[np.arange(len(labels)), labels].astype(np.float32)
+    return at_labels(scores, labels).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -159,29 +151,22 @@ def prediction_sets(
     ``q_hat`` is one threshold; with ``per="node"`` one for each node (calibration by client or
     group), with ``per="label"`` one for each label (calibration by class).
     """
-    array, thresholds = check_scores(scores), check_thresholds("q_hat", q_hat)
-    if per is None:
-        if thresholds.ndim > 0:
-            raise DataError(
-                f"q_hat has shape {thresholds.shape}; it must be one number, or per must say what "
-                "each of them is for."
-            )
-        return np.asarray(array <= thresholds)
-    axis = 0 if per == "node" else -1
-    if thresholds.shape != (array.shape[axis],):
-        raise DataError(
-            f"q_hat has shape {thresholds.shape}; it must be ({array.shape[axis]},), "
-            f"one threshold per {per}."
-        )
-    return np.asarray(array <= (thresholds[:, None] if per == "node" else thresholds))
+    array, q = check_scores(scores), check_scores(q_hat, "q_hat")
+    shape = () if per is None else array.shape[:1] if per == "node" else array.shape[-1:]
+    if q.shape != shape:
+        must = f"{shape}, one threshold per {per}"
+        if per is None:
+            must = "one number, or per must say what each of them is for"
+        raise DataError(f"q_hat has shape {q.shape}; it must be {must}.")
+    return np.asarray(array <= (q[:, None] if per == "node" else q))
 
 
 def add_top_label(sets: Sets, probs: ArrayLike) -> Sets:
     """Give every empty set its most probable label (``--no-empty-sets``); others stay.
 
     Sets only grow, so the lower end of the coverage guarantee stands. For many re-splits at once,
-    set the top label's score to −inf after the calibration scores are taken: every score of this
-    package is lowest at the top label, so a set that lacks it is empty, and both ways agree.
+    set the top label's score to −inf after the calibration scores are taken. Both ways agree: every
+    score here is lowest at the top label, so a set that lacks it is empty.
     """
     result = sets.copy()
     empty = np.flatnonzero(~sets.any(axis=1))
@@ -195,12 +180,9 @@ def crossing_sets(probs: ArrayLike, q_hat: float) -> Sets:
     It includes the label that crosses q̂, so it holds one label more than S ≤ q̂ unless V meets q̂
     exactly. An option for deterministic APS, off by default (docs/scores.md).
     """
-    mass, threshold = aps_det(probs), check_thresholds("q_hat", q_hat)
+    mass, threshold = aps_det(probs), check_scores(q_hat, "q_hat")
     descending = np.argsort(-check_probs(probs), axis=1, kind="stable")
     mass_before = np.roll(np.take_along_axis(mass, descending, axis=1), 1, axis=1)
-    mass_before[:, 0] = -np.inf
-    result = np.empty(mass.shape, dtype=np.bool_)
-    np.put_along_axis(result, descending, mass_before < threshold, axis=1)
-    # The top label stays even at q̂ = −inf, where no mass lies below.
-    np.put_along_axis(result, descending[:, :1], True, axis=1)
-    return result
+    inside = mass_before < threshold
+    inside[:, 0] = True  # even at q̂ = −inf, where no mass lies below
+    return np.take_along_axis(inside, np.argsort(descending, axis=1), axis=1)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import check_labels, check_table, refuse
+from fedcover.conformal.checks import at_labels, check_table, refuse
 from fedcover.conformal.protocol import Client, Message, Server, converse
 from fedcover.errors import UsageError
 from fedcover.fixed_point import decode, encode
@@ -36,16 +36,13 @@ def softmax(logits: ArrayLike, temperature: float = 1.0) -> NDArray[np.float64]:
 def nll(logits: ArrayLike, labels: ArrayLike, temperature: float = 1.0) -> float:
     """Summed negative log-likelihood of the labels at a temperature."""
     scaled = _centred(logits) / _check_temperature(temperature)
-    labels = check_labels(labels, *scaled.shape)
-    true = scaled[np.arange(len(labels)), labels]
-    return float((np.log(np.exp(scaled).sum(axis=1)) - true).sum())
+    return float((np.log(np.exp(scaled).sum(axis=1)) - at_labels(scaled, labels)).sum())
 
 
 def pooled_client(local: ValidationNodes, query: Message) -> Message:
     """Send the local sums of dNLL/dβ at the asked points, in fixed point; zeros without nodes."""
     logits = _centred(local[0])
-    labels = check_labels(local[1], *logits.shape)
-    true = logits[np.arange(len(labels)), labels]
+    true = at_labels(logits, local[1])
 
     def slope(beta: float) -> float:
         powers = np.exp(logits / (1.0 / beta))
@@ -74,19 +71,15 @@ def pooled_server() -> Server[float]:
         if slopes[-1] <= 0.0:  # every node is classified right: the likelihood has no maximum
             return 1.0
         right = int(np.argmax(slopes >= 0.0))
-        low, high = log_beta[right - 1], log_beta[right]
-        left_slope, right_slope = slopes[right - 1], slopes[right]
+        low, high = log_beta[right - 1 : right + 1]
+        left_slope, right_slope = slopes[right - 1 : right + 1]
     # The bracket is so narrow that the derivative is a line in it.
     return _temperature(low - left_slope * (high - low) / (right_slope - left_slope))
 
 
 def averaged_client(local: ValidationNodes, _query: Message) -> Message:
     """Send the client's own T and its number of validation nodes."""
-    logits, labels = local
-    return {
-        "temperature": np.array([fit_temperature(logits, labels)]),
-        "n": np.array([np.size(labels)]),
-    }
+    return {"temperature": np.array([fit_temperature(*local)]), "n": np.array([np.size(local[1])])}
 
 
 def averaged_server() -> Server[float]:

@@ -1,10 +1,9 @@
 """The choice of a score's constants on validation nodes, federated (docs/scores.md).
 
-For every candidate of a grid (RAPS's ν and k_reg, or the weights of a graph-aware score) the
-clients' validation scores give a quantile by the same four rounds of integer counts that the exact
-rule uses; then every client says how many labels its validation nodes would keep. The candidate
-with the fewest labels wins. Counts alone leave a client, and the choice does not depend on how
-nodes are spread over clients.
+For every candidate of a grid the clients' validation scores give a quantile by the four rounds of
+counts that the exact rule uses; then every client says how many labels its validation nodes would
+keep. The candidate with the fewest labels wins. Counts alone leave a client, and the choice does
+not depend on how nodes are spread over clients.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,10 +43,7 @@ SNAPS_GRID: tuple[Diffusion, ...] = tuple(
     for neighbours in range(total + 1)
 )
 """Weights in sixths, no diffusion first, then ever stronger; a sixth or more is a node's own.
-
-A third each for the node, its neighbours and its similar nodes is what SNAPS's authors use without
-tuning.
-"""
+SNAPS's authors, without tuning, take a third each."""
 
 Constants = TypeVar("Constants", RapsConstants, Diffusion)
 
@@ -89,11 +85,7 @@ def choose_raps(
 
 
 def diffusion_client(local: ValidationScores, query: Message) -> Message:
-    """Answer for every pair of weights, as ``raps_client`` does.
-
-    The means over neighbours and similar nodes are taken before, over all of the client's nodes;
-    here they are only mixed, at its validation nodes.
-    """
+    """Answer for every pair of weights, as ``raps_client`` does; the means are only mixed here."""
     scores, labels = local
     pairs = zip(query["neighbours"], query["similar"], strict=True)
     mixed = (scores.combined(Diffusion(float(a), float(b))) for a, b in pairs)
@@ -103,10 +95,8 @@ def diffusion_client(local: ValidationScores, query: Message) -> Message:
 def diffusion_server(
     alpha: float = REFERENCE_ALPHA, grid: Sequence[Diffusion] = DAPS_GRID
 ) -> Server[Diffusion]:
-    """Choose a graph-aware score's weights by the rule of ``raps_server``.
-
-    ``DAPS_GRID`` for a score over neighbours alone, ``SNAPS_GRID`` for one with similar nodes too.
-    """
+    """Choose a graph-aware score's weights as ``raps_server`` does; with similar nodes, give it
+    ``SNAPS_GRID``."""
     return _fewest_labels(grid, alpha)
 
 
@@ -126,23 +116,17 @@ def _answer(candidates: Iterable[Scores], labels: ArrayLike, query: Message) -> 
         pairs = zip(candidates, query["q_hat"], strict=True)
         kept = [prediction_sets(scores, q_hat).sum() for scores, q_hat in pairs]
         return {"labels_kept": np.array(kept, dtype=np.int64)}
-    counts = [
-        histogram_client(
-            true_scores(scores, labels), {"depth": query["depth"], "prefix": prefix[None]}
-        )["counts"]
-        for scores, prefix in zip(candidates, query["prefix"], strict=True)
-    ]
+    counts = []
+    for scores, prefix in zip(candidates, query["prefix"], strict=True):
+        own = {"depth": query["depth"], "prefix": prefix[None]}
+        counts.append(histogram_client(true_scores(scores, labels), own)["counts"])
     return {"counts": np.stack(counts)}
 
 
 def _fewest_labels(grid: Sequence[Constants], alpha: float) -> Server[Constants]:
-    """The server's part: the candidate that keeps the fewest labels, the first among equals.
-
-    The candidates go with every query, as arrays under their constants' names.
-    """
+    """The server's part; the candidates go with every query, as arrays by constants' names."""
     check_alpha(alpha)
-    names, columns = grid[0]._fields, zip(*grid, strict=True)
-    constants = {name: np.array(column) for name, column in zip(names, columns, strict=True)}
+    constants = {name: np.array([getattr(c, name) for c in grid]) for name in grid[0]._fields}
     searches = [search_rank(lambda n: exact_rank(alpha, sum(n), 0)) for _ in grid]
     queries = [next(search) for search in searches]
     q_hats: list[float] = []

@@ -49,6 +49,12 @@ class Weights(NamedTuple):
 WEIGHTS = Weights._fields
 """What the tensors of a model are called when they travel."""
 
+MODELS = {
+    "gcn": (["lin.weight"], "bias"),
+    "sage": (["lin_l.weight", "lin_r.weight"], "lin_l.bias"),
+}
+"""Of one PyG convolution: a matrix for each propagation matrix, in our order, and the bias."""
+
 
 def arrays_of(weights: Weights, prefix: str = "") -> dict[str, NDArray[Any]]:
     """The four tensors as the arrays of a message."""
@@ -64,7 +70,7 @@ def weights_of(arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Weights 
 
 def operators(model: str) -> int:
     """How many propagation matrices the model has."""
-    return len(_NAMES[model][0])
+    return len(MODELS[model][0])
 
 
 def weight_shapes(
@@ -111,14 +117,11 @@ def initial_weights(
         return rng.uniform(-limit, limit, (rows, columns)).astype(np.float32)
 
     count = operators(model)
-    first = np.concatenate([glorot(features, hidden) for _ in range(count)])
-    second = np.concatenate([glorot(hidden, classes) for _ in range(count)])
-    return Weights(
-        torch.from_numpy(first),
-        torch.zeros(hidden),
-        torch.from_numpy(second),
-        torch.zeros(classes),
-    )
+    tensors = []
+    for rows, columns in ((features, hidden), (hidden, classes)):
+        matrix = np.concatenate([glorot(rows, columns) for _ in range(count)])
+        tensors += [torch.from_numpy(matrix), torch.zeros(columns)]
+    return Weights(*tensors)
 
 
 def to_module(model: str, weights: Weights, dropout: float = 0.0) -> nn.Module:
@@ -136,16 +139,9 @@ def to_module(model: str, weights: Weights, dropout: float = 0.0) -> nn.Module:
     return module
 
 
-_NAMES = {
-    "gcn": (["lin.weight"], "bias"),
-    "sage": (["lin_l.weight", "lin_r.weight"], "lin_l.bias"),
-}
-"""Inside one PyG convolution: its matrices in our order, and its bias."""
-
-
 def load_weights(model: str, module: nn.Module, weights: Weights) -> None:
     """Copy the weights into a module made by :func:`to_module`."""
-    names, bias_name = _NAMES[model]
+    names, bias_name = MODELS[model]
     state: dict[str, Tensor] = {}
     for layer, (matrix, bias) in enumerate([weights[:2], weights[2:]]):
         for name, part in zip(names, matrix.chunk(len(names)), strict=True):
@@ -156,7 +152,7 @@ def load_weights(model: str, module: nn.Module, weights: Weights) -> None:
 
 def from_module(model: str, module: nn.Module) -> Weights:
     """The weights of a module made by :func:`to_module`, detached and copied."""
-    names, bias_name = _NAMES[model]
+    names, bias_name = MODELS[model]
     state, tensors = module.state_dict(), []
     for layer in (0, 1):
         matrix = torch.cat([state[f"convs.{layer}.{name}"].T for name in names])

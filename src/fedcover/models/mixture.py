@@ -3,10 +3,9 @@ r"""A convex combination of models, its weights chosen on validation nodes.
 .. math:: p(y \mid x) = \sum_m w_m\, p_m(y \mid x), \qquad w_m \ge 0, \; \sum_m w_m = 1
 
 The weights come from a grid on the simplex. Every client sends the summed loss of each grid point
-over its validation nodes; the server returns the federation's mean. A client then takes the point
-with the lowest sum of its own loss and ``shrinkage`` times that mean: with few validation nodes it
-follows the federation, with many itself. Sums alone leave a client; what they give away where a
-client has few validation nodes is in ``docs/privacy.md``.
+over its validation nodes; the server returns the federation's mean. A client takes the point with
+the lowest sum of its own loss and ``shrinkage`` times that mean: with few validation nodes it
+follows the federation, with many itself. What the sums give away is in ``docs/privacy.md``.
 """
 
 from __future__ import annotations
@@ -30,11 +29,7 @@ Probs = NDArray[np.float64]
 
 
 def simplex(models: int, steps: int = STEPS) -> Probs:
-    """All weight vectors that are multiples of 1/steps, points x models.
-
-    The first point gives all weight to the first model: among equally good points the first is
-    taken.
-    """
+    """All weight vectors that are multiples of 1/steps, points x models; (1, 0, …) is the first."""
     bars = combinations(range(steps + models - 1), models - 1)
     edges = np.array([(-1, *bar, steps + models - 1) for bar in bars])
     return (np.diff(edges, axis=1) - 1)[::-1] / steps
@@ -69,16 +64,12 @@ def mixture_server() -> Server[Probs]:
 
 
 def choose_weights(true_probs: Probs, mean_losses: Probs, grid: Probs, shrinkage: float) -> Probs:
-    """One client's weights, from its own validation nodes and the federation's mean losses."""
-    if isinf(shrinkage):
-        return _best(grid, mean_losses)
-    return _best(grid, losses(true_probs, grid) + shrinkage * mean_losses)
+    """One client's weights, from its own validation nodes and the federation's mean losses.
 
-
-def _best(grid: Probs, loss: Probs) -> Probs:
-    """The first of the equally good points.
-
-    Two models may be the same (tuning that did no good): then sums differ by rounding alone, which
-    must not choose.
+    The first of the equally good points: two models may be the same (tuning that did no good), and
+    rounding must not choose.
     """
+    loss = mean_losses
+    if not isinf(shrinkage):
+        loss = losses(true_probs, grid) + shrinkage * mean_losses
     return np.asarray(grid[np.argmax(loss <= loss.min() + EQUAL * (1 + np.abs(loss.min())))])

@@ -22,21 +22,8 @@ from torch import Tensor
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import DataError
-from fedcover.models.vae import (
-    VAE,
-    Features,
-    Key,
-    Posterior,
-    TrainedVae,
-    VaeWeights,
-    bernoulli_loss,
-    dense,
-    initial_vae_weights,
-    is_binary,
-    kl_to_prior,
-    sparsity_of_logit,
-    squared_loss,
-)
+from fedcover.models import vae
+from fedcover.models.vae import Features, Key, TrainedVae
 from fedcover.privacy import noise_multiplier, require_opacus
 
 BOUND = 100.0  # of a feature's size
@@ -45,9 +32,8 @@ BOUND = 100.0  # of a feature's size
 def check_size(nodes: int, number: int, privacy: Privacy) -> None:
     r"""Refuse a client whose data cannot show through the noise at all.
 
-    Suppose all gradients pointed the same way in every step. Their sum over the training is about
-    :math:`T q n C`, the noise in that one direction :math:`\sqrt T \sigma C`. If the first is the
-    smaller, the private weights hardly differ from those of a client without any data.
+    If all gradients pointed the same way, their sum over the training were about :math:`T q n C`,
+    and the noise in that direction :math:`\sqrt T \sigma C`. The first must not be the smaller.
     """
     least = math.ceil(noise_multiplier(privacy) / (privacy.sample_rate * math.sqrt(privacy.steps)))
     if nodes < least:
@@ -63,10 +49,8 @@ def noise_note(
 ) -> str | None:
     r"""A sentence for the run when there is more noise than data at some clients, else None.
 
-    ``trained`` is how many training nodes each client has.
-
-    Over the training and over all :math:`P` weights the noise is :math:`\sqrt{T P} \sigma C` long,
-    the sum of the gradients at most :math:`T q n C`.
+    ``trained`` is how many training nodes each client has. Over all :math:`P` weights the noise is
+    :math:`\sqrt{T P} \sigma C` long, the sum of the gradients at most :math:`T q n C`.
     """
     per_hidden_unit = 2 * features + 3 * settings.latent + 2
     weights = settings.hidden * per_hidden_unit + 2 * settings.latent + features
@@ -96,9 +80,9 @@ def trained_private_vae(
     from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 
     # Out of bounds, a gradient could overflow, and the broken weights would betray their node.
-    nodes, binary = torch.tensor(dense(x)).nan_to_num(), is_binary(settings, x)
-    nodes.clamp_(-BOUND, BOUND)
-    module = VAE(public_start(key, x.shape[1], settings, privacy, binary=binary))
+    nodes = torch.tensor(vae.dense(x)).nan_to_num().clamp_(-BOUND, BOUND)
+    binary = vae.is_binary(settings, x)
+    module = vae.VAE(public_start(key, x.shape[1], settings, privacy, binary=binary))
     clipped = GradSampleModuleFastGradientClipping(
         module, loss_reduction="sum", max_grad_norm=privacy.max_grad_norm
     )
@@ -108,9 +92,9 @@ def trained_private_vae(
         max_grad_norm=privacy.max_grad_norm,
         expected_batch_size=None,
         loss_reduction="sum",  # a divisor that knew the number of nodes would betray it
-        generator=_generator((*key, secret), 0xD900),
+        generator=vae.generator_of((*key, secret), 0xD900),
     )
-    draws = _generator((*key, secret), 0xD901)
+    draws = vae.generator_of((*key, secret), 0xD901)
     for _ in range(privacy.steps):
         optimiser.zero_grad()
         chosen = torch.rand(len(nodes), generator=draws) < privacy.sample_rate
@@ -132,37 +116,31 @@ def trained_private_vae(
 
 def public_start(
     key: Key, features: int, settings: VaeSettings, privacy: Privacy, *, binary: bool
-) -> VaeWeights:
+) -> vae.VaeWeights:
     """Weights before training, the same whatever the data are."""
-    start = initial_vae_weights(key, features, settings)
+    start = vae.initial_vae_weights(key, features, settings)
     level = math.log(privacy.density / (1 - privacy.density)) if binary else 0.0
     return start._replace(output_bias=torch.full_like(start.output_bias, level))
 
 
 def private_loss(
-    output: Tensor, x: Tensor, posterior: Posterior, settings: VaeSettings, *, binary: bool
+    output: Tensor, x: Tensor, posterior: vae.Posterior, settings: VaeSettings, *, binary: bool
 ) -> Tensor:
     """Each node's own loss, so that clipping bounds what one node can do.
 
-    The sparsity term of the paper is one of the *mean* activation, to whose gradient every node
-    contributes through all others. KL(ρ‖·) is convex, so that the mean of the nodes' own terms
-    bounds it from above (Jensen): that bound takes its place.
+    The paper's sparsity term is of the *mean* activation, which mixes nodes. KL(ρ‖·) is convex, so
+    the mean of the nodes' own terms, an upper bound (Jensen), takes its place.
     """
-    reconstruction = bernoulli_loss(output, x) if binary else squared_loss(output, x)
     return (
-        settings.lambda_rec * reconstruction
-        + settings.lambda_kl * kl_to_prior(*posterior)
-        + settings.beta * sparsity_of_logit(posterior.mean, settings.rho)
+        settings.lambda_rec * vae.recon_loss(output, x, binary=binary)
+        + settings.lambda_kl * vae.kl_to_prior(*posterior)
+        + settings.beta * vae.sparsity_of_logit(posterior.mean, settings.rho)
     )
 
 
 def prior_samples(
-    vae: TrainedVae, key: Key, settings: VaeSettings, privacy: Privacy
+    trained: TrainedVae, key: Key, settings: VaeSettings, privacy: Privacy
 ) -> NDArray[np.float32]:
     """Decoded samples of N(0, I): a function of the private weights, so they cost nothing more."""
-    rng = np.random.default_rng([*key, 0xD902])
-    return vae.decode(rng.standard_normal((privacy.samples, settings.latent)))
-
-
-def _generator(key: tuple[int, ...], tag: int) -> torch.Generator:
-    return torch.Generator().manual_seed(int(np.random.default_rng([*key, tag]).integers(2**63)))
+    z = np.random.default_rng([*key, 0xD902]).standard_normal((privacy.samples, settings.latent))
+    return trained.decode(torch.tensor(z, dtype=torch.float32))

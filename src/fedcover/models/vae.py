@@ -1,17 +1,16 @@
 r"""A party's VAE of its node features (paper, section 5.2; Kingma & Welling), and its training.
 
-Encoder :math:`d \to 64 \to 16`, mirrored decoder. A node's loss is the negative ELBO of the
-paper's section 3; over a client's nodes it is the paper's appendix, "Sparsity Regularization":
+Encoder :math:`d \to 64 \to 16`, mirrored decoder. The loss is the paper's appendix, "Sparsity
+Regularization":
 
 .. math::
     \mathcal L = \lambda_{rec} \mathcal L_{rec} + \lambda_{kl} \mathcal L_{kl}
                  + \beta \mathcal L_{sparse}
 
 with :math:`\mathcal L_{rec}` and :math:`\mathcal L_{kl}` averaged over the nodes and summed over
-features and latent units. Training is full-batch Adam with a gradient written by hand: its products
-are small, and autograd would take as long again. A party trains alone, on one thread, so that its
-VAE is the same bit for bit whoever trains beside it. :mod:`fedcover.models.private_vae` trains with
-differential privacy.
+features and latent units. Training is full-batch Adam with a gradient written by hand; autograd
+would take as long again. A party trains alone, on one thread, so that its VAE is the same bit for
+bit whoever trains beside it. :mod:`fedcover.models.private_vae` has the private training.
 """
 
 from __future__ import annotations
@@ -33,21 +32,19 @@ Features = Any  # a scipy CSR array or a numpy array, nodes × features
 Key = tuple[int, int]
 """(seed, party number): what a party's random numbers depend on."""
 
+NOISE = 0x7AE1  # the purpose of an epoch's draws: training nodes × latent normal numbers
 LARGEST = 10.0  # log-variance, up or down: further out its exponential does harm
 TINY = 1e-6  # a mean activation this near to 0 or 1 counts as that: its slope must not be infinite
 
 
-def bernoulli_loss(logits: Tensor, x: Tensor) -> Tensor:
-    r""":math:`-\sum_j x_j \log p_j + (1-x_j) \log(1-p_j)` for each node: features that are 0 or 1.
-
-    ``logits`` are those of :math:`p`.
+def recon_loss(output: Tensor, x: Tensor, *, binary: bool) -> Tensor:
+    r"""For each node :math:`-\sum_j x_j \log p_j + (1-x_j) \log(1-p_j)`, where the output holds the
+    logits of :math:`p`; of real features :math:`\frac12 \sum_j (x_j - \tilde x_j)^2`.
     """
-    return nn.functional.binary_cross_entropy_with_logits(logits, x, reduction="none").sum(dim=-1)
-
-
-def squared_loss(means: Tensor, x: Tensor) -> Tensor:
-    r""":math:`\frac12 \sum_j (x_j - \tilde x_j)^2` for each node: real features, unit variance."""
-    return 0.5 * (x - means).square().sum(dim=-1)
+    if binary:
+        losses = nn.functional.binary_cross_entropy_with_logits(output, x, reduction="none")
+        return losses.sum(dim=-1)
+    return 0.5 * (x - output).square().sum(dim=-1)
 
 
 def kl_to_prior(mean: Tensor, log_variance: Tensor) -> Tensor:
@@ -108,15 +105,14 @@ def initial_vae_weights(key: Key, features: int, settings: VaeSettings) -> VaeWe
     for rows, columns in sizes:
         bound = math.sqrt(6 / (rows + columns))
         matrix = rng.random((rows, columns), dtype=np.float32) * (2 * bound) - bound
-        tensors += [torch.from_numpy(matrix.astype(np.float32)), torch.zeros(1, columns)]
+        tensors += [torch.from_numpy(matrix), torch.zeros(1, columns)]
     return VaeWeights(*tensors)
 
 
 def encode(weights: VaeWeights, x: Tensor) -> Posterior:
     """q(z|x) of one client's nodes."""
     hidden = torch.addmm(weights.encoder_bias, x, weights.encoder).relu()
-    both = torch.addmm(weights.posterior_bias, hidden, weights.posterior)
-    return Posterior.of(both)
+    return Posterior.of(torch.addmm(weights.posterior_bias, hidden, weights.posterior))
 
 
 def decode(weights: VaeWeights, z: Tensor) -> Tensor:
@@ -130,10 +126,8 @@ class VAE(nn.Module):
 
     def __init__(self, weights: VaeWeights) -> None:
         super().__init__()
-        self.encoder = _linear(weights.encoder, weights.encoder_bias)
-        self.posterior = _linear(weights.posterior, weights.posterior_bias)
-        self.decoder = _linear(weights.decoder, weights.decoder_bias)
-        self.output = _linear(weights.output, weights.output_bias)
+        layers = (_linear(*pair) for pair in zip(weights[::2], weights[1::2], strict=True))
+        self.encoder, self.posterior, self.decoder, self.output = layers
 
     def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Posterior]:
         """The decoder's linear output at a sample of z, and q(z|x)."""
@@ -142,9 +136,8 @@ class VAE(nn.Module):
 
     def weights(self) -> VaeWeights:
         """Copies of the parameters."""
-        layers = (self.encoder, self.posterior, self.decoder, self.output)
         tensors = []
-        for layer in layers:
+        for layer in (self.encoder, self.posterior, self.decoder, self.output):
             tensors += [layer.weight.detach().T.clone(), layer.bias.detach().clone().unsqueeze(0)]
         return VaeWeights(*tensors)
 
@@ -169,14 +162,11 @@ class TrainedVae:
     def reconstruct(self, x: Features) -> NDArray[np.float32]:
         """Nodes × features: decoded from the mean of q(z|x), hence the same each time."""
         inputs = torch.tensor(dense(x)) / self.unit
-        return self._decoded(encode(self.weights, inputs).mean)
+        return self.decode(encode(self.weights, inputs).mean)
 
     @torch.no_grad()
-    def decode(self, z: NDArray[np.floating]) -> NDArray[np.float32]:
+    def decode(self, z: Tensor) -> NDArray[np.float32]:
         """Nodes × features, for latent vectors: probabilities if the features are binary."""
-        return self._decoded(torch.tensor(z, dtype=torch.float32))
-
-    def _decoded(self, z: Tensor) -> NDArray[np.float32]:
         output = decode(self.weights, z)
         features = output.sigmoid_() if self.binary else output.mul_(self.unit)
         decoded: NDArray[np.float32] = features.numpy()
@@ -197,7 +187,7 @@ def trained_vae(x: Features, key: Key, settings: VaeSettings) -> TrainedVae:
     flat.grad = torch.zeros_like(flat)
     weights, gradient = _views(flat, start), _views(flat.grad, start)
     adam = torch.optim.Adam([flat], lr=settings.lr, fused=True)
-    inputs, generator = torch.tensor(features), noise_of(key)
+    inputs, generator = torch.tensor(features), generator_of(key, NOISE)
     for _ in range(settings.epochs if len(features) else 0):
         noise = torch.randn(len(features), settings.latent, generator=generator)
         differentiate(weights, inputs, noise, settings, binary=binary, into=gradient)
@@ -270,9 +260,9 @@ def dense(x: Features) -> NDArray[np.float32]:
     return np.array(x.toarray() if sp.issparse(x) else x, dtype=np.float32)
 
 
-def noise_of(key: Key) -> torch.Generator:
-    """Each epoch takes (training nodes × latent) normal numbers from it."""
-    seed = np.random.default_rng([*key, 0x7AE1]).integers(2**63)
+def generator_of(key: tuple[int, ...], purpose: int) -> torch.Generator:
+    """What draws a party's random numbers for one purpose."""
+    seed = np.random.default_rng([*key, purpose]).integers(2**63)
     return torch.Generator().manual_seed(int(seed))
 
 

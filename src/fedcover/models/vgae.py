@@ -22,11 +22,8 @@ MAX_LOGSTD = 10.0  # as in PyG
 MOST_PAIRS = 4096  # linked pairs a client's step looks at; more are sampled
 
 
-class Pairs(NamedTuple):
-    """Node pairs (2, m) of one step at one client: with a link, and without."""
-
-    linked: NDArray[np.int64]
-    apart: NDArray[np.int64]
+Pairs = NDArray[np.int64]
+"""Two nodes each, (2, m)."""
 
 
 class PairSampler:
@@ -36,25 +33,21 @@ class PairSampler:
     would learn to tell them from real ones, which is the opposite of its purpose.
     """
 
-    def __init__(self, edge_index: NDArray[np.int64], nodes: int, seed: int, client: int) -> None:
+    def __init__(self, edge_index: Pairs, nodes: int, seed: int, client: int) -> None:
         self._edges, self._nodes, self._key = edge_index, nodes, (seed, client)
         self._codes = np.sort(edge_index[0] * nodes + edge_index[1])
 
-    def __call__(self, step: int) -> Pairs:
-        """The step's pairs."""
+    def __call__(self, step: int) -> tuple[Pairs, Pairs]:
+        """The step's pairs: with a link, and without."""
         rng = np.random.default_rng([*self._key, step, 0x11A6])
         edges = self._edges
         if edges.shape[1] > MOST_PAIRS:
             edges = edges[:, rng.integers(edges.shape[1], size=MOST_PAIRS)]
         pairs = rng.integers(self._nodes, size=(2, edges.shape[1]))
-        return Pairs(edges, pairs[:, ~self._linked(pairs)])
-
-    def _linked(self, pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
         codes = pairs[0] * self._nodes + pairs[1]
         place = np.searchsorted(self._codes, codes)
-        known = self._codes[np.minimum(place, len(self._codes) - 1)] == codes
-        linked: NDArray[np.bool_] = known | (pairs[0] == pairs[1])
-        return linked
+        linked = self._codes[np.minimum(place, len(self._codes) - 1)] == codes
+        return edges, pairs[:, ~(linked | (pairs[0] == pairs[1]))]
 
 
 def noise(nodes: int, latent: int, seed: int, client: int, step: int) -> NDArray[np.float32]:
