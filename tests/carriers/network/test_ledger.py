@@ -162,11 +162,11 @@ def test_a_ledger_that_was_cut_off_can_be_read(tmp_path: Path) -> None:
         list(journal.read(file))
 
 
-def test_totals_sum_rounds() -> None:
-    book = journal.Journal()
+def test_totals_sum_rounds(tmp_path: Path) -> None:
+    book = journal.Journal(tmp_path / journal.FILE)
     for round_ in range(3):
         book.record("j", "ada", "up", at(round_))
-    (total,) = journal.totals(book.entries)
+    (total,) = journal.totals(journal.read(tmp_path / journal.FILE))
     assert (total["messages"], total["bytes"]) == (3, 144)
 
 

@@ -13,33 +13,23 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fedcover import __version__
 from fedcover.algorithm.calibrate import Thresholds
 from fedcover.algorithm.session import Outcome
 from fedcover.carriers.network import journal
-from fedcover.carriers.network.checkpoint import Checkpoint
 from fedcover.carriers.network.coordinator import Coordinator, Outcomes
 from fedcover.carriers.network.job import Assignment
 from fedcover.carriers.network.messages import Transport
 from fedcover.errors import DataError, FedcoverError
 from fedcover.files import write_whole
-from fedcover.graphs.schema import Schema
 from fedcover.plans import cases_of
 from fedcover.privacy import spending
 from fedcover.report.page import write_run_page
 from fedcover.run_folder import check_target, hardware, versions, write_run
-from fedcover.tables import (
-    GROUPS,
-    KEY,
-    LEDGER,
-    RESULTS,
-    SETS,
-    THRESHOLDS,
-    frame,
-    ledger_frame,
-)
+from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SETS, THRESHOLDS, frame, ledger_frame
 
 FAILURE = "failed.txt"
 """Why a job has ended without a run folder, for whoever waits for it."""
@@ -49,15 +39,13 @@ _log = getLogger(__name__)
 
 def coordinate(assignment: Assignment, transport: Transport) -> Path:
     """Lead the job over this transport; the run folder that it wrote."""
-    schema, out, beside = assignment.schema, assignment.out, assignment.beside
+    out, beside = assignment.out, assignment.beside
     check_target(out)
-    memory, ledger = Checkpoint(beside), journal.Journal(beside / journal.FILE)
-    coordinator = Coordinator(assignment.job, schema, transport, memory, ledger)
+    coordinator = Coordinator(assignment.job, assignment.schema, transport, beside)
     failure = beside / FAILURE
     failure.unlink(missing_ok=True)
     try:
-        outcomes = coordinator.run()
-        write_outcome(out, coordinator, schema, outcomes, beside / journal.FILE)
+        _write(out, coordinator, coordinator.run(), beside / journal.FILE)
     except Exception as error:  # whoever waits for the job must hear of it
         said = str(error)
         if isinstance(error, OSError):
@@ -75,39 +63,37 @@ def coordinate(assignment: Assignment, transport: Transport) -> Path:
     return out
 
 
-def write_outcome(
-    folder: Path, coordinator: Coordinator, schema: Schema, outcomes: Outcomes, ledger: Path
-) -> Path:
+def _write(folder: Path, coordinator: Coordinator, outcomes: Outcomes, ledger: Path) -> None:
     """Write the run folder whole; ``ledger`` is the coordinator's own."""
-    name, job, sites = folder.name, coordinator.job, coordinator.sites
-    census, record, config = coordinator.census, coordinator.record, job.config
-    own = list(_threshold_rows(coordinator, schema, outcomes))
+    job, schema, census = coordinator.job, coordinator.schema, coordinator.census
+    config, record = job.config, coordinator.record
+    grouped = frame(_thresholds(coordinator, outcomes), THRESHOLDS)
     gen = any(method.startswith("gen") for method in config.methods)
     spent = asdict(spending(config.privacy)) if config.privacy is not None and gen else None
-    return write_run(
+    write_run(
         folder,
-        results=frame(_results(name, coordinator, outcomes), RESULTS),
+        results=frame(_results(folder.name, coordinator, outcomes), RESULTS),
         groups=frame(_groups(coordinator, outcomes), GROUPS),
         sets=pl.DataFrame(schema=SETS),
         ledger=_ledger(coordinator, outcomes, ledger),
-        thresholds=frame(own, THRESHOLDS) if config.calibrate != "pooled" else None,
+        thresholds=grouped if config.calibrate != "pooled" else None,
         info={
             "fedcover": __version__,
             "graph": {
-                "name": name,
+                "name": folder.name,
                 "nodes": sum(census.of("nodes").values()),
                 "features": len(schema.feature_names),
                 "labels": len(schema.labels),
-                "label_names": list(schema.labels),
+                "label_names": schema.labels,
                 "schema": schema.fingerprint,
             },
             "config": asdict(config),
             "seeds": list(outcomes),
             "federation": {
-                "sites": {site: dict(census.counts[k]) for k, site in enumerate(sites)},
+                "sites": dict(zip(coordinator.sites, census.counts.values(), strict=True)),
                 "least": job.least,
                 "average": job.average,
-                "answered": {p: list(map(list, a)) for p, a in record.answered.items()},
+                "answered": record.answered,
                 "seconds": {
                     phase: {cause: round(seconds, 3) for cause, seconds in causes.items()}
                     for phase, causes in record.seconds.items()
@@ -175,9 +161,8 @@ def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
 def _results(name: str, coordinator: Coordinator, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
     config = coordinator.job.config
     for k, key, outcome, threshold in _cases(coordinator, outcomes):
-        result = outcome.calibrated
-        test, covered, labels, singletons, empty = _total(outcome, k)
-        tests = max(test, 1)
+        result, (test, *counts) = outcome.calibrated, _total(outcome, k)
+        coverage, set_size, singletons, empty = (count / max(test, 1) for count in counts)
         by_site = [own[k, 1] / own[k, 0] for own in result.tallies.values() if own[k, 0]]
         yield {
             **key,
@@ -188,44 +173,37 @@ def _results(name: str, coordinator: Coordinator, outcomes: Outcomes) -> Iterato
             "n_calibration": threshold.pooled.n_calibration,
             "n_test": test,
             "q_hat": threshold.pooled.q_hat if config.calibrate == "pooled" else None,
-            "coverage": covered / tests,
-            "set_size": labels / tests,
-            "singleton_rate": singletons / tests,
-            "empty_rate": empty / tests,
+            "coverage": coverage,
+            "set_size": set_size,
+            "singleton_rate": singletons,
+            "empty_rate": empty,
             "min_client_coverage": min(by_site, default=None),
-            "accuracy": sum(result.correct.values()) / tests,
+            "accuracy": sum(result.correct.values()) / max(test, 1),
         }
 
 
 def _total(outcome: Outcome, case: int) -> list[int]:
     """The counts of all sites together, as TALLIED has them."""
-    tallies = (own[case].tolist() for own in outcome.calibrated.tallies.values())
-    return [sum(counts) for counts in zip(*tallies, strict=True)]
+    tallies = [own[case] for own in outcome.calibrated.tallies.values()]
+    total: list[int] = np.sum(tallies, axis=0).tolist()
+    return total
 
 
 def _groups(coordinator: Coordinator, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
     for k, key, outcome, _ in _cases(coordinator, outcomes):
-        tallies = [("all", "all", _total(outcome, k))]
-        for site, own in outcome.calibrated.tallies.items():
-            tallies.append(("client", coordinator.sites[site], own[k].tolist()))
-        for kind, group, (test, covered, labels, *_) in tallies:
+        tallies = outcome.calibrated.tallies.items()
+        clients = [("client", coordinator.sites[site], own[k].tolist()) for site, own in tallies]
+        for kind, group, counts in [("all", "all", _total(outcome, k)), *clients]:
+            test, covered, labels, *_ = counts
             if test:
-                yield {
-                    **key,
-                    "kind": kind,
-                    "group": group,
-                    "n_test": float(test),
-                    "coverage": covered / test,
-                    "set_size": labels / test,
-                }
+                own = {"n_test": float(test), "coverage": covered / test, "set_size": labels / test}
+                yield {**key, "kind": kind, "group": group, **own}
 
 
-def _threshold_rows(
-    coordinator: Coordinator, schema: Schema, outcomes: Outcomes
-) -> Iterator[dict[str, Any]]:
+def _thresholds(coordinator: Coordinator, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
     """Those of clients, classes or groups, where they have their own."""
     kind = coordinator.job.config.calibrate
-    names = schema.labels if kind == "class" else coordinator.groups
+    names = coordinator.schema.labels if kind == "class" else coordinator.groups
     for _, key, _, found in _cases(coordinator, outcomes):
         for name, own in zip(names, found.groups, strict=True):
             yield {**key, "kind": kind, "group": name, **asdict(own)}
@@ -250,7 +228,7 @@ def _chosen(outcomes: Outcomes) -> dict[str, dict[str, list[Any]]]:
 def _ledger(coordinator: Coordinator, outcomes: Outcomes, path: Path) -> pl.DataFrame:
     """What each method needed, as a simulation writes it."""
     sites = coordinator.sites
-    ledgers = journal.ledgers(journal.read(path), sites, list(outcomes))
+    ledgers = journal.ledgers(path, sites, list(outcomes))
     frames = (
         ledger_frame(method, seed, sites, ledgers[seed].of(method, outcome.parts))
         for method, seed, outcome in _each(outcomes)
