@@ -45,6 +45,13 @@ class Checkpoint:
             np.savez(buffer, **arrays)  # type: ignore[arg-type]
             write_whole(_file(self._folder, name), buffer.getvalue())
 
+    def first(self, name: str, arrays: Message) -> Message:
+        """What was first written under this name: these arrays, unless there are some already."""
+        if (found := self.read(name)) is not None:
+            return found
+        self.write(name, arrays)
+        return arrays
+
 
 def _file(folder: Path, name: str) -> Path:
     return folder / f"{quote(name, safe='')}.npz"

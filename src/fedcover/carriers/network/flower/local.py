@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from fedcover.carriers.network.coordinate import FAILURE
-from fedcover.carriers.network.flower import APP, HOST, QUIET, free_port, keys, listening
+from fedcover.carriers.network.flower import APP, HOST, QUIET, free_port, keys, wait_for
 from fedcover.carriers.network.job import job_folder, job_from
 from fedcover.carriers.network.journal import FILE
-from fedcover.carriers.network.messages import Place
 from fedcover.config import Config
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs import load
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import partition
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
+from fedcover.ledger import split_part
 from fedcover.party.data import cut_parties, gathered
 from fedcover.run_folder import check_target
 
@@ -51,7 +51,15 @@ class LocalFederation:
         keys.make_certificates(self.keys, [self.host])
         for site in self.sites:
             keys.make_site_key(self.key_of(site))
-        self._write_connection()
+        home = self.folder / "flwr"
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True)
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
+            f'address = "{self.address}"\n'
+            f'root-certificates = "{self.keys / keys.CA}"\n',
+            encoding="utf-8",
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,7 +93,10 @@ class LocalFederation:
         }
         flags = ("--enable-supernode-auth", "--disable-runtime-dependency-installation")
         self.start("superlink", "flower-superlink", *flags, *_words(options))
-        self._wait_until_open()
+        running = self.processes["superlink"]
+        if not wait_for(self.port, self.host, lambda: running.poll() is None):
+            log = (self.folder / "superlink.log").read_text(encoding="utf-8", errors="replace")
+            raise DataError(f"superlink did not start:\n{log[-2000:]}")
 
     def register(self, site: Path) -> None:
         """Let a site in, by its public key."""
@@ -141,33 +152,12 @@ class LocalFederation:
             raise DataError(f"flwr {arguments[0]} failed: {done.stderr or done.stdout}")
         return done.stdout
 
-    def _write_connection(self) -> None:
-        home = self.folder / "flwr"
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir(parents=True)
-        (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-            f'address = "{self.address}"\n'
-            f'root-certificates = "{self.keys / keys.CA}"\n',
-            encoding="utf-8",
-        )
-
-    def _wait_until_open(self, seconds: float = 60.0) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and self.processes["superlink"].poll() is None:
-            if listening(self.host, self.port):
-                return
-            time.sleep(0.1)
-        log = (self.folder / "superlink.log").read_text(encoding="utf-8", errors="replace")
-        raise DataError(f"superlink did not start:\n{log[-2000:]}")
-
 
 def _spelt(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
+    """A setting as TOML has it."""
     if isinstance(value, tuple):
         value = ",".join(map(str, value))
-    return str(value) if isinstance(value, int | float) else f'"{value}"'
+    return str(value).lower() if isinstance(value, int | float) else f'"{value}"'
 
 
 def _words(options: Mapping[str, Any]) -> list[str]:
@@ -243,8 +233,7 @@ def _follow(
             raise DataError((beside / FAILURE).read_text(encoding="utf-8").strip())
         if federation.processes["superlink"].poll() is not None:
             raise DataError(f"the SuperLink has stopped; see {federation.folder}.")
-        phase = _phase(beside / FILE)
-        if phase != said:
+        if (phase := _phase(beside / FILE)) != said:
             tell(phase)
             said = phase
         time.sleep(0.2)
@@ -253,13 +242,8 @@ def _follow(
 
 def _phase(ledger: Path) -> str:
     """What the coordinator's ledger speaks of last."""
-    if not ledger.exists():
-        return ""
-    with ledger.open("rb") as file:
+    with suppress(FileNotFoundError, ValueError, IndexError, KeyError), ledger.open("rb") as file:
         file.seek(max(ledger.stat().st_size - 4096, 0))
-        lines = file.read().decode(errors="replace").splitlines()
-    try:
-        row = json.loads(lines[-1])
-        return Place(*(row[key] for key in Place._fields)).phase
-    except (ValueError, IndexError, KeyError):
-        return ""
+        last = file.read().decode(errors="replace").splitlines()[-1]
+        return "/".join(split_part(json.loads(last)["part"]))
+    return ""
