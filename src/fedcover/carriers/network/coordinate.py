@@ -17,7 +17,6 @@ import numpy as np
 import polars as pl
 
 from fedcover import __version__
-from fedcover.algorithm.calibrate import Thresholds
 from fedcover.algorithm.session import Outcome
 from fedcover.carriers.network import journal
 from fedcover.carriers.network.coordinator import Coordinator, Outcomes
@@ -33,6 +32,8 @@ from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SETS, THRESHOLDS, fram
 
 FAILURE = "failed.txt"
 """Why a job has ended without a run folder, for whoever waits for it."""
+RATES = ("coverage", "set_size", "singleton_rate", "empty_rate")
+"""What the counts after the first, of TALLIED, are called once divided by it."""
 
 _log = getLogger(__name__)
 
@@ -67,16 +68,16 @@ def _write(folder: Path, coordinator: Coordinator, outcomes: Outcomes, ledger: P
     """Write the run folder whole; ``ledger`` is the coordinator's own."""
     job, schema, census = coordinator.job, coordinator.schema, coordinator.census
     config, record = job.config, coordinator.record
-    grouped = frame(_thresholds(coordinator, outcomes), THRESHOLDS)
+    results, groups, thresholds = _tables(folder.name, coordinator, outcomes)
     gen = any(method.startswith("gen") for method in config.methods)
     spent = asdict(spending(config.privacy)) if config.privacy is not None and gen else None
     write_run(
         folder,
-        results=frame(_results(folder.name, coordinator, outcomes), RESULTS),
-        groups=frame(_groups(coordinator, outcomes), GROUPS),
+        results=results,
+        groups=groups,
+        thresholds=thresholds if config.calibrate != "pooled" else None,
         sets=pl.DataFrame(schema=SETS),
         ledger=_ledger(coordinator, outcomes, ledger),
-        thresholds=grouped if config.calibrate != "pooled" else None,
         info={
             "fedcover": __version__,
             "graph": {
@@ -117,16 +118,6 @@ def _each(outcomes: Outcomes) -> Iterator[tuple[str, int, Outcome]]:
             yield method, seed, found[method]
 
 
-def _cases(
-    coordinator: Coordinator, outcomes: Outcomes
-) -> Iterator[tuple[int, dict[str, Any], Outcome, Thresholds]]:
-    """Every case of every method and seed: its number, what its rows begin with, and what came."""
-    for method, seed, outcome in _each(outcomes):
-        cases = zip(cases_of(coordinator.job.config), outcome.calibrated.thresholds, strict=True)
-        for k, (case, found) in enumerate(cases):
-            yield k, dict(zip(KEY, (method, *case, seed), strict=True)), outcome, found
-
-
 def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
     """What whoever reads the numbers must know: who was missing, what was refused."""
     found: list[str] = []
@@ -150,63 +141,54 @@ def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
                 "without it."
             )
         found += outcome.notes
-    for _, key, _, threshold in _cases(coordinator, outcomes):
-        if threshold.pooled.note:
-            about = place(key["method"], key["seed"])
-            about += f", {key['score']}, quantile {key['quantile']}"
-            found.append(f"{about}: {threshold.pooled.note}")
+    for method, seed, outcome in _each(outcomes):
+        cases = zip(cases_of(coordinator.job.config), outcome.calibrated.thresholds, strict=True)
+        for (score, rule, _), threshold in cases:
+            if note := threshold.pooled.note:
+                found.append(f"{place(method, seed)}, {score}, quantile {rule}: {note}")
     return [*dict.fromkeys(found), *journal.sentences(coordinator.record.refused)]
 
 
-def _results(name: str, coordinator: Coordinator, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    config = coordinator.job.config
-    for k, key, outcome, threshold in _cases(coordinator, outcomes):
-        result, (test, *counts) = outcome.calibrated, _total(outcome, k)
-        coverage, set_size, singletons, empty = (count / max(test, 1) for count in counts)
-        by_site = [own[k, 1] / own[k, 0] for own in result.tallies.values() if own[k, 0]]
-        yield {
-            **key,
-            "dataset": name,
-            "clients": len(result.parties),
-            "partition": "sites",
-            "model": outcome.recipe.method.model or config.model,
-            "n_calibration": threshold.pooled.n_calibration,
-            "n_test": test,
-            "q_hat": threshold.pooled.q_hat if config.calibrate == "pooled" else None,
-            "coverage": coverage,
-            "set_size": set_size,
-            "singleton_rate": singletons,
-            "empty_rate": empty,
-            "min_client_coverage": min(by_site, default=None),
-            "accuracy": sum(result.correct.values()) / max(test, 1),
-        }
-
-
-def _total(outcome: Outcome, case: int) -> list[int]:
-    """The counts of all sites together, as TALLIED has them."""
-    tallies = [own[case] for own in outcome.calibrated.tallies.values()]
-    total: list[int] = np.sum(tallies, axis=0).tolist()
-    return total
-
-
-def _groups(coordinator: Coordinator, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    for k, key, outcome, _ in _cases(coordinator, outcomes):
-        tallies = outcome.calibrated.tallies.items()
-        clients = [("client", coordinator.sites[site], own[k].tolist()) for site, own in tallies]
-        for kind, group, counts in [("all", "all", _total(outcome, k)), *clients]:
-            test, covered, labels, *_ = counts
-            if test:
-                own = {"n_test": float(test), "coverage": covered / test, "set_size": labels / test}
-                yield {**key, "kind": kind, "group": group, **own}
-
-
-def _thresholds(coordinator: Coordinator, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    """Those of clients, classes or groups, where they have their own."""
-    kind = coordinator.job.config.calibrate
-    names = coordinator.schema.labels if kind == "class" else coordinator.groups
-    for _, key, _, found in _cases(coordinator, outcomes):
-        for name, own in zip(names, found.groups, strict=True):
-            yield {**key, "kind": kind, "group": name, **asdict(own)}
+def _tables(
+    name: str, coordinator: Coordinator, outcomes: Outcomes
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Results, groups, and thresholds of groups: rows for every method, seed and case."""
+    results, groups, thresholds = [], [], []
+    config, sites = coordinator.job.config, coordinator.sites
+    own_names = coordinator.schema.labels if config.calibrate == "class" else coordinator.groups
+    for method, seed, outcome in _each(outcomes):
+        result = outcome.calibrated
+        cases = zip(cases_of(config), result.thresholds, strict=True)
+        for k, (case, threshold) in enumerate(cases):
+            key = dict(zip(KEY, (method, *case, seed), strict=True))
+            by_site = {sites[party]: own[k] for party, own in result.tallies.items()}
+            whole = np.sum(list(by_site.values()), axis=0)
+            tests = max(int(whole[0]), 1)
+            coverages = [counts[1] / counts[0] for counts in by_site.values() if counts[0]]
+            results.append(
+                {
+                    **key,
+                    "dataset": name,
+                    "clients": len(result.parties),
+                    "partition": "sites",
+                    "model": outcome.recipe.method.model or config.model,
+                    "n_calibration": threshold.pooled.n_calibration,
+                    "q_hat": threshold.pooled.q_hat if config.calibrate == "pooled" else None,
+                    "n_test": int(whole[0]),
+                    **dict(zip(RATES, (whole[1:] / tests).tolist(), strict=True)),
+                    "min_client_coverage": min(coverages, default=None),
+                    "accuracy": sum(result.correct.values()) / tests,
+                }
+            )
+            clients = [("client", site, counts) for site, counts in by_site.items()]
+            for kind, group, counts in [("all", "all", whole), *clients]:
+                if counts[0]:
+                    rates = dict(zip(RATES[:2], (counts[1:3] / counts[0]).tolist(), strict=True))
+                    named = {**key, "kind": kind, "group": group}
+                    groups.append({**named, "n_test": float(counts[0]), **rates})
+            for group, own in zip(own_names, threshold.groups, strict=True):
+                thresholds.append({**key, "kind": config.calibrate, "group": group, **asdict(own)})
+    return frame(results, RESULTS), frame(groups, GROUPS), frame(thresholds, THRESHOLDS)
 
 
 def _chosen(outcomes: Outcomes) -> dict[str, dict[str, list[Any]]]:

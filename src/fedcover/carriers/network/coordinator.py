@@ -19,8 +19,7 @@ from fedcover.algorithm.requests import Census, Conversation
 from fedcover.algorithm.session import Outcome, Session
 from fedcover.carriers.messages import FINISH, Asked, lead, queries_of, result_of, told_by, verb_of
 from fedcover.carriers.network.checkpoint import Checkpoint
-from fedcover.carriers.network.hello import COUNTED, HELLO, SITES, roll, unfit
-from fedcover.carriers.network.job import Job, terms_text
+from fedcover.carriers.network.job import COUNTED, HELLO, SITES, Job, roll, terms_text, unfit
 from fedcover.carriers.network.journal import FILE, Journal, Record, Refusal
 from fedcover.carriers.network.messages import Item, Order, Place, Reply, Transport
 from fedcover.conformal.protocol import Message, message_bytes, text, words

@@ -25,8 +25,7 @@ from torch_geometric.data import Data
 from fedcover import conformal
 from fedcover.carriers.messages import FINISH
 from fedcover.carriers.network.checkpoint import Checkpoint, OnDisk
-from fedcover.carriers.network.hello import SITES, number_in, proof
-from fedcover.carriers.network.job import terms_from_text
+from fedcover.carriers.network.job import SITES, number_in, proof, terms_from_text
 from fedcover.carriers.network.messages import Item, Order, Place
 from fedcover.config import Config
 from fedcover.conformal.protocol import Message, parts, text, words

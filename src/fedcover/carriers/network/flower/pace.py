@@ -1,11 +1,10 @@
 """How long Flower waits: some of its pauses have no option, and cost seconds in every round.
 
 A SuperNode looks for its next message every three seconds, and for a reply of its own app every
-half second; whoever fetches a message of which a part is still on its way looks again for that part
-after a second, then two, and so on. They are shortened here, in this process alone. How often
-someone looks over the network follows from how long nothing has come: soon after the last message,
-seldom in a quiet time, so that waiting costs few requests. It is written for the versions of Flower
-that ``pyproject.toml`` allows.
+half second; for a part of a message that is still on its way after a second, then two, and so on.
+These pauses are shortened here, in this process alone. The longer nothing has come, the less often
+one looks over the network, so that waiting costs few requests. It is written for the versions of
+Flower that ``pyproject.toml`` allows.
 """
 
 from __future__ import annotations
@@ -61,11 +60,8 @@ def hurry() -> None:
     """Look again soon for the parts of a message."""
     from flwr.supercore.inflatable import inflatable_utils
 
-    for function in (
-        inflatable_utils.pull_objects,
-        inflatable_utils.pull_and_inflate_object_from_tree,
-    ):
-        defaults = function.__kwdefaults__
+    for name in ("pull_objects", "pull_and_inflate_object_from_tree"):
+        defaults = getattr(inflatable_utils, name).__kwdefaults__
         if not defaults or "initial_backoff" not in defaults:
             raise RuntimeError("this version of Flower is another than fedcover was written for")
         defaults |= {"initial_backoff": PARTS, "backoff_cap": 1.0}

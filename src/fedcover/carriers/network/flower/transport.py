@@ -35,8 +35,8 @@ _log = getLogger(__name__)
 class FlowerTransport:
     """Sites are nodes of a grid; which node is which site, they say themselves."""
 
-    def __init__(self, grid: Grid, most: int = MOST) -> None:
-        self._grid, self._most = grid, most
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
         self.transfer = 0.0
         self._node: dict[str, int] = {}
         self._open: dict[str, tuple[str, Order]] = {}  # sent messages without a reply yet
@@ -101,8 +101,7 @@ class FlowerTransport:
                 self.transfer += time.monotonic() - began
             self._arrived.extend(arrived)
             while self._arrived:  # who takes no more replies leaves the rest for the next round
-                named = self._read(self._arrived.popleft())
-                if named is not None:
+                if (named := self._read(self._arrived.popleft())) is not None:
                     yield named
             time.sleep(min(patience.pause, max(end - time.monotonic(), 0)))
 
@@ -113,7 +112,7 @@ class FlowerTransport:
         if message.has_error() and message.error.code in GONE:
             return (asked, None) if order is self._orders.get(asked) else None
         try:
-            name, reply = reply_of(message, self._most)
+            name, reply = reply_of(message, MOST)
         except DataError as error:
             _log.warning("a reply of %s is of no use: %s", asked or "a newcomer", error)
             return (asked, Reply.to(order, problem=f"{error}.")) if asked else None
