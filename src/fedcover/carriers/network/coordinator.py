@@ -47,8 +47,8 @@ class Coordinator:
         self._checkpoint = Checkpoint(folder)
         self._journal = Journal(folder and folder / FILE)
         self._nonce = np.frombuffer(secrets.token_bytes(16), dtype=np.uint8)
-        self._told: dict[Place, Item] = {}
-        self._delivered: defaultdict[int, dict[Place, Item]] = defaultdict(dict)  # by site
+        self._told: dict[Place, Message] = {}
+        self._delivered: defaultdict[int, dict[Place, Message]] = defaultdict(dict)  # by site
         self._away: set[int] = set()
         self.job_id = ""
         self.record = Record()
@@ -87,13 +87,10 @@ class Coordinator:
             case requests.Keep():
                 self._checkpoint.write(f"{seed} {request.part}", request.state())
             case requests.Tell():
-                self._tell(Place(seed, request.part, "", 0), request.arrays)
+                self._told[Place(seed, request.part, "", 0)] = request.arrays
             case requests.Finish():
-                self._tell(Place(seed, request.part, FINISH, 0), told_by(request))
+                self._told[Place(seed, request.part, FINISH, 0)] = told_by(request)
         return None
-
-    def _tell(self, place: Place, arrays: Message) -> None:
-        self._told[place] = Item(place, arrays)
 
     # Who takes part.
 
@@ -131,7 +128,7 @@ class Coordinator:
             )
         known = known or dict(sorted(counts.items()))
         self.sites, self.census = tuple(known), Census(dict(enumerate(known.values())))
-        self._tell(Place(None, SITES, "", 0), {"roll": roll(self.job_id, self.sites)})
+        self._told[Place(None, SITES, "", 0)] = {"roll": roll(self.job_id, self.sites)}
         self._away = {k for k, name in enumerate(known) if name not in counts}
         self._checkpoint.write(
             "job", {"id": text(self.job_id), "terms": terms, "sites": text(json.dumps(known))}
@@ -153,8 +150,14 @@ class Coordinator:
         for number, (seed, request) in enumerate(questions):
             own = {site: found[number] for site, found in replies.items() if number in found}
             if len(own) < self.job.least:
-                every = sum(number in items for items in asked.values())
-                raise DataError(self._too_few(_place(seed, request), every, own))
+                place, every = _place(seed, request), sum(number in i for i in asked.values())
+                there = ", ".join(self.sites[site] for site in own) or "none"
+                why = f" {self.record.refused[-1]}" if self.record.refused else ""
+                raise DataError(
+                    f"{place.phase}, round {place.round}: {len(own)} of {every} sites answered "
+                    f"within {self.job.timeout:g} s ({there}), but at least {self.job.least} must; "
+                    f"start it again to go on from here.{why}"
+                )
             results.append(result_of(request, own, self.census, self.job.average, seed))
         return results
 
@@ -190,7 +193,7 @@ class Coordinator:
                     self._refuse(place, name, f"was refused: {problem}")
                 else:
                     replies[site] = dict(zip(asked[site], reply.contents, strict=True))
-                    self._delivered[site] |= {one.place: one for one in orders[name].told}
+                    self._delivered[site] |= {one.place: one.arrays for one in orders[name].told}
             waiting = asked.keys() - self._away - replies.keys() - in_vain
             if not waiting and len(replies) >= self.job.least:
                 break
@@ -206,8 +209,9 @@ class Coordinator:
         return replies
 
     def _order(self, site: int, items: Mapping[int, Item]) -> Order:
+        """What it is asked, with what it has not been told yet."""
         known = self._delivered[site]
-        fresh = (one for place, one in self._told.items() if known.get(place) is not one)
+        fresh = (Item(*one) for one in self._told.items() if known.get(one[0]) is not one[1])
         return Order(self.job_id, tuple(items.values()), tuple(fresh))
 
     def _aside(self, place: Place, site: int, name: str, reply: Reply) -> None:
@@ -224,15 +228,6 @@ class Coordinator:
 
     def _refuse(self, place: Place, name: str, why: str) -> None:
         self.record.refused.append(Refusal(place.phase, place.round, name, why.rstrip(".")))
-
-    def _too_few(self, place: Place, asked: int, replies: requests.Replies) -> str:
-        there = ", ".join(self.sites[site] for site in replies) or "none"
-        why = f" {self.record.refused[-1]}" if self.record.refused else ""
-        return (
-            f"{place.phase}, round {place.round}: {len(replies)} of {asked} sites answered within "
-            f"{self.job.timeout:g} s ({there}), but at least {self.job.least} must; start it again "
-            f"to go on from here.{why}"
-        )
 
 
 def _place(seed: int, request: requests.Question) -> Place:
