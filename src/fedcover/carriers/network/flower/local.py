@@ -35,7 +35,6 @@ from fedcover.run_folder import check_target
 CONNECTION = "here"
 JOIN = 120.0  # seconds until every site must be there
 LIMIT = 3600.0  # seconds until the whole job must be done
-MARKS = {"sites": SCHEMA_FILE, "processes": "superlink.log"}  # what only a trial's folder holds
 
 
 class LocalFederation:
@@ -83,16 +82,12 @@ class LocalFederation:
 
     def start_superlink(self) -> None:
         """The coordinator's side: one port, TLS, and only registered sites."""
-        options = {
-            "--host": self.host,
-            "--port": self.port,
-            "--ssl-ca-certfile": self.keys / keys.CA,
-            "--ssl-certfile": self.keys / keys.CERTIFICATE,
-            "--ssl-keyfile": self.keys / keys.KEY,
-            "--database": self.folder / "superlink.db",
-        }
-        flags = ("--enable-supernode-auth", "--disable-runtime-dependency-installation")
-        self.start("superlink", "flower-superlink", *flags, *_words(options))
+        command = ["flower-superlink", "--host", self.host, "--port", str(self.port)]
+        command += ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
+        command += ["--database", str(self.folder / "superlink.db")]
+        files = {"ca-certfile": keys.CA, "certfile": keys.CERTIFICATE, "keyfile": keys.KEY}
+        command += [f"--ssl-{option}={self.keys / name}" for option, name in files.items()]
+        self.start("superlink", *command)
         running = self.processes["superlink"]
         if not wait_for(self.port, self.host, lambda: running.poll() is None):
             log = (self.folder / "superlink.log").read_text(encoding="utf-8", errors="replace")
@@ -108,13 +103,9 @@ class LocalFederation:
     ) -> None:
         """A party's process; ``within`` is a command that starts others (``ip netns exec …``),
         ``address`` where the site looks for the coordinator, if not directly."""
-        options = {
-            "--superlink": address or self.address,
-            "--root-certificates": self.keys / keys.CA,
-            "--key": self.key_of(site),
-        }
-        command = (sys.executable, "-m", "fedcover", "site", "run", str(site))
-        self.start(site.name, *within, *command, *_words(options))
+        command = [*within, sys.executable, "-m", "fedcover", "site", "run", str(site)]
+        command += ["--superlink", address or self.address, "--key", str(self.key_of(site))]
+        self.start(site.name, *command, "--root-certificates", str(self.keys / keys.CA))
 
     def start_job(self, settings: Mapping[str, Any]) -> None:
         """Hand the job to the SuperLink, as any Flower app."""
@@ -160,10 +151,6 @@ def _spelt(value: Any) -> str:
     return str(value).lower() if isinstance(value, int | float) else f'"{value}"'
 
 
-def _words(options: Mapping[str, Any]) -> list[str]:
-    return [str(word) for pair in options.items() for word in pair]
-
-
 def trial(
     graph: str,
     clients: int,
@@ -175,9 +162,8 @@ def trial(
 ) -> Path:
     """Cut the graph into sites, start everything, run the job, stop everything.
 
-    ``settings`` are those of the job, by the names of options.
-    ``OUT-sites`` holds the parties' folders, with their sets and ledgers; ``OUT-processes`` the
-    logs, the certificates and the keys.
+    ``settings`` are the job's, by the names of options. ``OUT-sites`` holds the parties' folders,
+    with their sets and ledgers; ``OUT-processes`` the logs, the certificates and the keys.
     """
     tell = say or (lambda _sentence: None)
     told = {"sites": clients, "least": max(clients - 1, 1), "join": JOIN}
@@ -185,32 +171,32 @@ def trial(
     job_from(told)  # what is wrong is said before anything is started
     check_target(out)
     out = out.resolve()
-    places = {kind: out.with_name(f"{out.name}-{kind}") for kind in MARKS}
-    for kind, place in places.items():
-        _clear(place, MARKS[kind])
+    sites, processes = (out.with_name(f"{out.name}-{kind}") for kind in ("sites", "processes"))
+    _clear(sites, SCHEMA_FILE)
+    _clear(processes, "superlink.log")
     loaded = check_graph(load(graph, data))
     parts = partition(loaded, clients)
     cut = cut_parties(loaded, parts, Config(clients=clients), seed=0)
     roles = gathered(parts, [party.roles for party in cut])
-    write_sites(places["sites"], loaded, parts, roles)
-    folders = site_folders(places["sites"])
-    tell(f"{places['sites']}: {', '.join(f.name for f in folders)}")
+    write_sites(sites, loaded, parts, roles)
+    folders = site_folders(sites)
+    tell(f"{sites}: {', '.join(folder.name for folder in folders)}")
     before = _stamp(out)
-    with LocalFederation(places["processes"], folders) as federation:
+    with LocalFederation(processes, folders) as federation:
         federation.start_superlink()
         tell(f"SuperLink on port {federation.port}, with TLS; only registered sites may connect")
         for folder in folders:
             federation.register(folder)
             federation.start_site(folder)
         tell(f"{len(folders)} SuperNodes started, each with a key of its own")
-        federation.start_job({**told, "schema": places["sites"] / SCHEMA_FILE, "out": out})
+        federation.start_job({**told, "schema": sites / SCHEMA_FILE, "out": out})
         _follow(federation, out, before, tell)
     tell("all processes are stopped")
     return out
 
 
 def _clear(place: Path, mark: str) -> None:
-    """Delete what an earlier trial left, and nothing else."""
+    """Delete what an earlier trial left, which the file ``mark`` shows, and nothing else."""
     if place.exists() and any(place.iterdir()) and not (place / mark).exists():
         raise UsageError(f"{place} exists and is not of an earlier trial; choose another --out.")
     shutil.rmtree(place, ignore_errors=True)
