@@ -132,10 +132,9 @@ class Lockstep:
             self._report(_stage(request.part), request.round + 1, request.plan.rounds)
         if not averaged:
             losses = _means(program)
+        new = averaged and request.fit
         return {
-            n: Round((losses[f],), program.shared(f) if averaged and request.fit else None)
-            for n, f in place.items()
-            if n in batch
+            n: Round((losses[place[n]],), program.shared(place[n]) if new else None) for n in batch
         }
 
     def _begin(self, batch: Mapping[int, Train]) -> _Training:
