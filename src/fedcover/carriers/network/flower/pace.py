@@ -11,29 +11,14 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 PARTS = 0.05  # seconds until a part of a message is looked for again
 
 
-@dataclass
-class Patience:
-    """The pause before one looks again: a share of the time in which nothing has come."""
-
-    share: float
-    shortest: float
-    longest: float
-    since: float = field(default_factory=time.monotonic)
-
-    def renew(self) -> None:
-        """Something has come."""
-        self.since = time.monotonic()
-
-    @property
-    def pause(self) -> float:
-        """In seconds."""
-        return min(max(self.share * (time.monotonic() - self.since), self.shortest), self.longest)
+def pause(since: float, share: float, shortest: float, longest: float) -> float:
+    """Seconds until one looks again: a share of the time in which nothing has come."""
+    return min(max(share * (time.monotonic() - since), shortest), longest)
 
 
 class NodePace:
@@ -42,18 +27,18 @@ class NodePace:
 
     def __init__(self) -> None:
         self.order, self.reply = threading.Event(), threading.Event()
-        self._patience = Patience(0.2, 0.1, 3.0)
+        self._since = time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Flower's node sleeps for seconds when no message is there, and for less when one is
         there but no reply to it."""
         if seconds > 1:
-            time.sleep(self._patience.pause)
+            time.sleep(pause(self._since, 0.2, 0.1, 3.0))
             return
         self.order.set()
         self.reply.wait(seconds)
         self.reply.clear()
-        self._patience.renew()
+        self._since = time.monotonic()
 
 
 def hurry() -> None:

@@ -15,7 +15,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from fedcover.carriers.network.flower.pace import Patience
+from fedcover.carriers.network.flower.pace import pause
 from fedcover.carriers.network.flower.wire import order_message, reply_of
 from fedcover.carriers.network.messages import Order, Reply
 from fedcover.errors import DataError
@@ -91,8 +91,8 @@ class FlowerTransport:
 
     def _pull(self, seconds: float) -> Iterator[tuple[str, Reply | None]]:
         """Replies until the time is over; the receiver stops earlier by asking for no more."""
-        end = time.monotonic() + seconds
-        patience = Patience(0.1, 0.05, 1.0)
+        start = time.monotonic()
+        end = start + seconds
         while time.monotonic() < end:
             self._greet_newcomers(seconds)
             began = time.monotonic()
@@ -103,7 +103,7 @@ class FlowerTransport:
             while self._arrived:  # who takes no more replies leaves the rest for the next round
                 if (named := self._read(self._arrived.popleft())) is not None:
                     yield named
-            time.sleep(min(patience.pause, max(end - time.monotonic(), 0)))
+            time.sleep(min(pause(start, 0.1, 0.05, 1.0), max(end - time.monotonic(), 0)))
 
     def _read(self, message: FlowerMessage) -> tuple[str, Reply | None] | None:
         asked, order = self._open.pop(message.metadata.reply_to_message_id, ("", None))
