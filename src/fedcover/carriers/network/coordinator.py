@@ -18,11 +18,12 @@ from fedcover.algorithm.checks import expected
 from fedcover.algorithm.requests import Census, Conversation
 from fedcover.algorithm.session import Outcome, Session
 from fedcover.carriers.messages import FINISH, Asked, lead, queries_of, result_of, told_by, verb_of
+from fedcover.carriers.network import journal
 from fedcover.carriers.network.checkpoint import Checkpoint
 from fedcover.carriers.network.job import COUNTED, HELLO, SITES, Job, roll, terms_text, unfit
-from fedcover.carriers.network.journal import FILE, Journal, Record, Refusal
+from fedcover.carriers.network.journal import Record, Refusal
 from fedcover.carriers.network.messages import Item, Order, Place, Reply, Transport
-from fedcover.conformal.protocol import Message, message_bytes, text, words
+from fedcover.conformal.protocol import Direction, Message, message_bytes, text, words
 from fedcover.errors import DataError
 from fedcover.graphs.schema import Schema
 from fedcover.models.private_vae import check_size
@@ -45,7 +46,7 @@ class Coordinator:
     ) -> None:
         self.job, self.schema, self._transport = job.settled(schema), schema, transport
         self._checkpoint = Checkpoint(folder)
-        self._journal = Journal(folder and folder / FILE)
+        self._ledger = folder and folder / journal.FILE
         self._nonce = np.frombuffer(secrets.token_bytes(16), dtype=np.uint8)
         self._told: dict[Place, Message] = {}
         self._delivered: defaultdict[int, dict[Place, Message]] = defaultdict(dict)  # by site
@@ -114,8 +115,8 @@ class Coordinator:
         wanted = self.job.sites if known is None else len(known)
         counts, refused = {}, ""
         for name, reply in self._transport.greet(order, wanted, self.job.join).items():
-            self._journal.record(self.job_id, name, "down", order.messages)
-            self._journal.record(self.job_id, name, "up", reply.messages)
+            self._write(name, "down", order)
+            self._write(name, "up", reply)
             if problem := unfit(self.schema, self._nonce, name, reply):
                 refused = f" Site {name} cannot take part: {problem}"
             elif known is None or name in known:
@@ -172,7 +173,7 @@ class Coordinator:
         replies: dict[int, dict[int, Message]] = {}
         in_vain: set[int] = set()  # those who refused or were refused, or are known to be gone
         for name, order in orders.items():
-            self._journal.record(self.job_id, name, "down", order.messages)
+            self._write(name, "down", order)
         for name, reply in self._transport.exchange(orders, self.job.timeout):
             if name not in orders or (reply is not None and reply.job != self.job_id):
                 continue
@@ -184,7 +185,7 @@ class Coordinator:
                 self._aside(place, site, name, reply)
                 continue
             else:
-                self._journal.record(self.job_id, name, "up", reply.messages)
+                self._write(name, "up", reply)
                 slowest = max(slowest, reply, key=lambda one: one.seconds)
                 self._away.discard(site)
                 problem = reply.problem or _judge(site, reply, [checks[n] for n in asked[site]])
@@ -207,6 +208,10 @@ class Coordinator:
         where = (place.phase, place.round)
         _log.info("%s, round %d: %d of %d sites", *where, len(replies), len(self.sites))
         return replies
+
+    def _write(self, site: str, direction: Direction, carried: Order | Reply) -> None:
+        if self._ledger is not None:
+            journal.record(self._ledger, self.job_id, site, direction, carried.messages)
 
     def _order(self, site: int, items: Mapping[int, Item]) -> Order:
         """What it is asked, with what it has not been told yet."""

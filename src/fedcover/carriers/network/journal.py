@@ -27,28 +27,18 @@ KEY = ("job", "site", "seed", "part", "direction", "array", "type")
 FIELDS = ("time", *KEY, "verb", "round", "shape", "bytes")
 
 
-class Journal:
-    """Appends to a ledger file; without one, it writes nothing."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-
-    def record(
-        self, job: str, site: str, direction: Direction, messages: Sequence[tuple[Place, Message]]
-    ) -> None:
-        """Write down every array of the messages; one without arrays is a line, too."""
-        if self._path is None:
-            return
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        lines = ""
-        for place, message in messages:
-            head = {"time": now, "job": job, "site": site, "direction": direction}
-            head |= place._asdict()
-            for array in described(message) or [("", "", (), 0)]:
-                own = dict(zip(("array", "type", "shape", "bytes"), array, strict=True))
-                lines += json.dumps(head | own, ensure_ascii=False) + "\n"
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        _append(self._path, lines.encode())
+def record(
+    path: Path, job: str, site: str, direction: Direction, messages: Sequence[tuple[Place, Message]]
+) -> None:
+    """Append every array of the messages to a ledger file; one without arrays is a line, too."""
+    now, lines = datetime.now(UTC).isoformat(timespec="milliseconds"), ""
+    for place, message in messages:
+        head = {"time": now, "job": job, "site": site, "direction": direction, **place._asdict()}
+        for array in described(message) or [("", "", (), 0)]:
+            own = dict(zip(("array", "type", "shape", "bytes"), array, strict=True))
+            lines += json.dumps(head | own, ensure_ascii=False) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _append(path, lines.encode())
 
 
 def _append(path: Path, lines: bytes) -> None:

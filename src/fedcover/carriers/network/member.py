@@ -11,8 +11,8 @@ from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 
+from fedcover.carriers.network import journal
 from fedcover.carriers.network.checkpoint import Checkpoint
-from fedcover.carriers.network.journal import FILE, Journal
 from fedcover.carriers.network.messages import Order, Reply
 from fedcover.carriers.network.site_job import SiteJob
 from fedcover.errors import DataError, FedcoverError, UsageError
@@ -42,7 +42,7 @@ class Member:
     def __init__(self, data: Path, work: Path | None = None, name: str | None = None) -> None:
         self.name = name or data.resolve().name
         self._data, self._work = data, work or data
-        self._journal = Journal(self._work / FILE)
+        self._ledger = self._work / journal.FILE
         self._under_way: SiteJob | None = None
 
     def answer(self, order: Order) -> Reply:
@@ -67,7 +67,7 @@ class Member:
             reply = Reply.to(order, problem=problem)
             with suppress(OSError):  # a full disk may be the reason
                 if JOB.fullmatch(order.job):
-                    self._journal.record(order.job, self.name, "up", reply.messages)
+                    journal.record(self._ledger, order.job, self.name, "up", reply.messages)
         preparing = 0.0 if self._under_way is None else self._under_way.preparing
         return replace(reply, seconds=time.perf_counter() - began, preparing=preparing)
 
@@ -76,9 +76,9 @@ class Member:
             raise UsageError("a job must be called by hexadecimal digits.")
         if not order.items:
             raise UsageError("the order asks for nothing.")
-        self._journal.record(order.job, self.name, "down", order.messages)
+        journal.record(self._ledger, order.job, self.name, "down", order.messages)
         reply = Reply.to(order, self._current(order).answer(order))
-        self._journal.record(order.job, self.name, "up", reply.messages)
+        journal.record(self._ledger, order.job, self.name, "up", reply.messages)
         return reply
 
     def _current(self, order: Order) -> SiteJob:
@@ -107,11 +107,7 @@ class InProcess:
         """Everyone is here."""
         return {name: member.answer(order) for name, member in self._members.items()}
 
-    def exchange(
-        self,
-        orders: Mapping[str, Order],
-        seconds: float,  # noqa: ARG002
-    ) -> Iterator[tuple[str, Reply]]:
+    def exchange(self, orders: Mapping[str, Order], seconds: float) -> Iterator[tuple[str, Reply]]:  # noqa: ARG002
         """Each member's reply."""
         for name, order in orders.items():
             yield name, self._members[name].answer(order)
