@@ -8,6 +8,16 @@ from dataclasses import dataclass
 from fedcover.config import recipe_of
 from fedcover.conformal.protocol import Direction, Message
 
+KINDS = {
+    "shared": "weights",
+    "tuned": "losses, tuned",
+    "local": "losses, local",
+    "mend": "generators",
+    "links": "VGAE weights",
+    "cell": "choice of M and p",
+    "quantile": "quantile",
+}
+
 
 @dataclass
 class Entry:
@@ -48,31 +58,45 @@ class Ledger:
         message: Message,
         rounds: int = 1,
     ) -> None:
-        """Write down every array; what is sent alike round after round is one entry."""
-        for name, array in message.items():
-            key, kind, shape = (part, verb, name, direction, party), str(array.dtype), array.shape
-            last = self._last.get(key)
-            if last and (last.type, last.shape, last.round + last.rounds) == (kind, shape, round_):
-                last.rounds += rounds
-                continue
-            entry = Entry(*key, round_, kind, shape, array.nbytes, rounds)
+        """Write down every array of a message."""
+        for name, kind, shape, size in described(message):
+            place = (part, verb, name, direction, party, round_)
+            self.add(Entry(*place, kind, shape, size, rounds))
+
+    def add(self, entry: Entry) -> None:
+        """Write down one array; what is sent alike round after round is one entry."""
+        key = (entry.part, entry.verb, entry.array, entry.direction, entry.party)
+        alike, last = (entry.type, entry.shape, entry.round), self._last.get(key)
+        if last is not None and (last.type, last.shape, last.round + last.rounds) == alike:
+            last.rounds += entry.rounds
+        else:
             self._last[key] = entry
             self.entries.append(entry)
 
     def of(self, method: str, parts: Sequence[str]) -> list[Entry]:
-        """What one method needs: of parts that several share, each of them has the whole."""
-        return [entry for entry in self.entries if belongs(entry.part, method, parts)]
+        """What a method needs, whose parts are called ``parts``; of a part that several methods
+        share, each has the whole."""
+
+        def needed(part: str) -> bool:
+            name, step = split_part(part)
+            if part in parts or name == "data":
+                return True
+            if step == "cell":
+                return f"{name}/cell" in parts
+            return name == method and step not in ("shared", "tuned", "local")
+
+        return [entry for entry in self.entries if needed(entry.part)]
 
 
-def belongs(part: str, method: str, parts: Sequence[str]) -> bool:
-    """Whether a part of the job is one of the method's, whose models are called ``parts``."""
+def described(message: Message) -> list[tuple[str, str, tuple[int, ...], int]]:
+    """Name, type, shape and bytes of every array."""
+    return [(name, str(array.dtype), array.shape, array.nbytes) for name, array in message.items()]
+
+
+def split_part(part: str) -> tuple[str, str]:
+    """Whose part of the job it is, and which step: that of ``gen/cell 5 0.1`` is ``cell``."""
     name, _, step = part.rpartition("/")
-    kind = step.partition(" ")[0]
-    if part in parts or name == "data":
-        return True
-    if kind == "cell":
-        return f"{name}/cell" in parts
-    return name == method and kind not in ("shared", "tuned", "local")
+    return name, step.partition(" ")[0]
 
 
 def totals(entries: Sequence[Entry]) -> dict[str, dict[str, int]]:
@@ -84,20 +108,9 @@ def totals(entries: Sequence[Entry]) -> dict[str, dict[str, int]]:
     return found
 
 
-KINDS = {
-    "shared": "weights",
-    "tuned": "losses, tuned",
-    "local": "losses, local",
-    "mend": "generators",
-    "links": "VGAE weights",
-    "cell": "choice of M and p",
-    "quantile": "quantile",
-}
-
-
 def kind_of(part: str) -> str:
     """What a part of the job is called where bytes are summed up."""
-    name, _, step = part.rpartition("/")
+    name, step = split_part(part)
     if step == "shared" and not recipe_of(name).method.average:
         return "losses"
-    return KINDS.get(step.partition(" ")[0], step)
+    return KINDS.get(step, part.rpartition("/")[2])

@@ -24,7 +24,6 @@ from fedcover.algorithm.session import Outcome, Session
 from fedcover.carriers.loopback import Loopback
 from fedcover.carriers.network import journal
 from fedcover.carriers.network.coordinator import Coordinator
-from fedcover.carriers.network.journal import Journal
 from fedcover.carriers.network.member import InProcess
 from fedcover.carriers.stacked import Stacked
 from fedcover.config import METHODS, NeighGenSettings, PersonalSettings, recipe_of
@@ -154,10 +153,14 @@ class Run:
 
 
 def compare(sites: Path, schema: Schema, *, double: bool = False, **changes: Any) -> None:
-    job, wire, book = make_job(**{"seeds": 2, **changes}), InProcess(members(sites)), Journal()
-    leader = Coordinator(job, schema, wire, journal=book)
+    job, wire, folder = (
+        make_job(**{"seeds": 2, **changes}),
+        InProcess(members(sites)),
+        sites / "job",
+    )
+    leader = Coordinator(job, schema, wire, folder)
     outcomes = leader.run()
-    ledgers = journal.ledgers(book.entries, leader.sites, list(outcomes))
+    ledgers = journal.ledgers(folder / journal.FILE, leader.sites, list(outcomes))
     config, reading = leader.job.config, {"missing": job.missing, "group": job.group}
     graphs = [read_folder(folder, schema, **reading) for folder in site_folders(sites)]
 

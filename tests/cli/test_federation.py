@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedcover.carriers.network.journal import FILE, Journal
+from fedcover.carriers.network.journal import FILE, record
 from fedcover.carriers.network.messages import Place
 from fedcover.cli import main
 
@@ -85,11 +85,11 @@ def test_what_cannot_be_done_is_a_sentence(
 
 
 def test_a_ledger_is_summed_up(fedcover, tmp_path: Path) -> None:
-    book = Journal(tmp_path / FILE)
+    file = tmp_path / FILE
     for round_ in range(3):
         place = Place(0, "fed/shared", "train", round_)
-        book.record("job", "ada", "up", [(place, {"first": np.zeros((2, 4))})])
-        book.record("job", "ada", "down", [(place, {"first": np.zeros(2)})])
+        record(file, "job", "ada", "up", [(place, {"first": np.zeros((2, 4))})])
+        record(file, "job", "ada", "down", [(place, {"first": np.zeros(2)})])
     status, text = fedcover("ledger", "show", tmp_path)
     assert status == 0
     assert "left the site: 192 bytes" in text

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from fedcover.algorithm.requests import Ask, Conversation, Finish, Parallel, Round, Train
 from fedcover.carriers.loopback import Loopback
-from fedcover.carriers.messages import ALONE, FINISH, START, TRAIN, query_of, told_by
+from fedcover.carriers.messages import ALONE, FINISH, START, TRAIN, queries_of, told_by
+from fedcover.ledger import split_part
 from fedcover.party.answers import SUMS, TOGETHER
 from fedcover.training.plan import Federation, Progress
 from fedcover.training.program import Program, mean_loss
@@ -24,10 +25,10 @@ from fedcover.training.program import Program, mean_loss
 
 @dataclass
 class _Training:
-    """A program under way, and whose federations are in it, by place."""
+    """A program under way, and which repetition's federation stands at which place of it."""
 
     program: Program
-    members: list[int]
+    place: dict[int, int]
     asked: Counter[int] = field(default_factory=Counter)  # requests of each repetition
     fitted: Counter[int] = field(default_factory=Counter)  # those with training among them
 
@@ -70,7 +71,7 @@ class Lockstep:
         if request.verb not in SUMS:
             return one.ask(request)
         # The sum is found without its terms, each of which looks like it.
-        queries = one.queries(request)
+        queries = queries_of(request, one.census)
         asked = [party for party in one.parties if party.number in queries]
         total = SUMS[request.verb](asked, request.round, request.query)
         one.record(request, queries, dict.fromkeys(queries, total))
@@ -86,16 +87,14 @@ class Lockstep:
             Finish: self._finish,
             Parallel: self._parallel,
         }
-        kind = next(kind for kind in kinds if any(isinstance(r, kind) for r in waiting.values()))
-        of_kind = {n: r for n, r in waiting.items() if isinstance(r, kind)}
-        first = _key(next(iter(of_kind.values())))
-        return kinds[kind]({n: r for n, r in of_kind.items() if _key(r) == first})
+        first = min(waiting.values(), key=lambda request: list(kinds).index(type(request)))
+        alike = {n: r for n, r in waiting.items() if _key(r) == _key(first)}
+        return kinds[type(first)](alike)
 
     def _parallel(self, batch: Mapping[int, Parallel]) -> dict[int, Any]:
         """One talk after another, each of all repetitions that have it."""
         found: dict[int, dict[str, Any]] = {number: {} for number in batch}
-        names = dict.fromkeys(name for request in batch.values() for name in request.talks)
-        for name in names:
+        for name in dict.fromkeys(name for request in batch.values() for name in request.talks):
             talks = {n: r.talks[name] for n, r in batch.items() if name in r.talks}
             for number, result in self.carry(talks).items():
                 found[number][name] = result
@@ -105,7 +104,7 @@ class Lockstep:
         """Questions that all parties of all repetitions work on as one program."""
         request = next(iter(batch.values()))
         everybody = [party for number in batch for party in self._repetitions[number].parties]
-        queries = {number: self._repetitions[number].queries(batch[number]) for number in batch}
+        queries = {n: queries_of(one, self._repetitions[n].census) for n, one in batch.items()}
         flat = [query for own in queries.values() for query in own.values()]
         answers = iter(TOGETHER[request.verb](everybody, request.round, flat, self._report))
         found = {n: {k: next(answers) for k in own} for n, own in queries.items()}
@@ -115,32 +114,27 @@ class Lockstep:
 
     def _train(self, batch: Mapping[int, Train]) -> dict[int, Any]:
         request = next(iter(batch.values()))
-        training = self._trainings.get(request.part)
-        if training is None:
-            training = self._trainings[request.part] = self._begin(batch)
-        program, place = training.program, {n: f for f, n in enumerate(training.members)}
-        losses: list[float] = [float("nan")] * len(place)
-        if request.plan.average:
-            if request.model is not None:  # else it is drawn from the seed, and nobody judges it
-                losses = _means(program)
-            if request.fit:
-                program.fit(request.round)
-                program.average()
-        else:
-            keep = [place[n] for n, one in batch.items() if one.keep == request.round]
-            if keep:
-                program.keep(keep)
-            if request.fit:
-                program.fit(request.round)
+        if request.part not in self._trainings:
+            self._trainings[request.part] = self._begin(batch)
+        training, averaged = self._trainings[request.part], request.plan.average
+        program, place = training.program, training.place
+        if keep := [place[n] for n, one in batch.items() if one.keep == request.round]:
+            program.keep(keep)
+        losses = [float("nan")] * len(place)
+        if averaged and request.model is not None:  # else drawn from the seed; nobody judges it
             losses = _means(program)
         training.asked.update(batch.keys())
         if request.fit:
+            program.fit(request.round)
+            if averaged:
+                program.average()
             training.fitted.update(batch.keys())
             self._report(_stage(request.part), request.round + 1, request.plan.rounds)
-        averaged = request.plan.average and request.fit
+        if not averaged:
+            losses = _means(program)
+        new = averaged and request.fit
         return {
-            n: Round((losses[place[n]],), program.shared(place[n]) if averaged else None)
-            for n in batch
+            n: Round((losses[place[n]],), program.shared(place[n]) if new else None) for n in batch
         }
 
     def _begin(self, batch: Mapping[int, Train]) -> _Training:
@@ -152,27 +146,27 @@ class Lockstep:
             federations.append(Federation(graphs, parties[0].data.seed))
             if one.model is not None:
                 start.append(one.model.weights)
-        return _Training(Program(federations, request.plan, start or None), list(batch))
+        program = Program(federations, request.plan, start or None)
+        return _Training(program, {number: place for place, number in enumerate(batch)})
 
     def _finish(self, batch: Mapping[int, Finish]) -> dict[int, Any]:
         request = next(iter(batch.values()))
         training = self._trainings.pop(request.part)
         # Whoever ran out of patience has done all rounds that there will be.
         self._report(_stage(request.part), request.plan.rounds, request.plan.rounds)
-        program, place = training.program, {n: f for f, n in enumerate(training.members)}
+        program, place = training.program, training.place
         for number, one in batch.items():
             repetition = self._repetitions[number]
-            repetition.seconds[request.part] = program.seconds / len(training.members)
+            repetition.seconds[request.part] = program.seconds / len(place)
             _record_training(repetition, one, training, number)
         if request.plan.average:
             if request.model is None:
                 return dict.fromkeys(batch)
-            shared = [batch[n].model.weights for n in training.members]  # type: ignore[union-attr]
+            shared = [batch[n].model.weights for n in place]  # type: ignore[union-attr]
             logits = program.logits(shared)
             models = [[weights] * len(own) for weights, own in zip(shared, logits, strict=True)]
         else:
-            keep = [place[n] for n, one in batch.items() if one.keep == training.fitted[n]]
-            if keep:
+            if keep := [place[n] for n, one in batch.items() if one.keep == training.fitted[n]]:
                 program.keep(keep)
             logits, models = program.logits(), program.own_weights()
         for number in batch:
@@ -186,13 +180,13 @@ def _record_training(one: Loopback, request: Finish, training: _Training, number
     """The messages of a whole training, as they would have travelled."""
     asked, fitted = training.asked[number], training.fitted[number]
     part, plan, ledger = request.part, request.plan, one.ledger
-    dtype = "float32" if "32" in str(plan.dtype) else "float64"
+    dtype = str(plan.dtype).removeprefix("torch.")
     down, up = (_like(training.program.weight_shapes, kind) for kind in (dtype, "int64"))
     loss = _like({"loss": (1,), "count": (1,)}, "int64")
-    words = query_of(Train(part, plan, 0), 0, one.census)
+    queries = queries_of(Train(part, plan, 0), one.census)
     started = 0 if plan.average else asked - fitted
     for party in one.parties:
-        place = (part, TRAIN if plan.average else ALONE, party.number)
+        place, words = (part, TRAIN if plan.average else ALONE, party.number), queries[party.number]
         if started:
             ledger.record(part, START, party.number, 0, "down", words)
             ledger.record(part, START, party.number, 0, "up", loss)
@@ -214,7 +208,7 @@ def _shared(request: Any) -> bool:
 
 def _key(request: Any) -> tuple[Any, ...]:
     """What requests that are alike have in common; all parallel ones are."""
-    return tuple(getattr(request, name, None) for name in ("part", "round", "fit"))
+    return type(request), *(getattr(request, name, None) for name in ("part", "round", "fit"))
 
 
 def _means(program: Program) -> list[float]:
@@ -230,7 +224,5 @@ def _like(shapes: Mapping[str, tuple[int, ...]], kind: str) -> dict[str, NDArray
 
 def _stage(part: str) -> str:
     """What a progress bar calls the training of a part."""
-    name, _, step = part.rpartition("/")
-    if step.startswith("cell"):
-        return f"choice {name}"
-    return f"{ {'shared': 'train', 'links': 'VGAE'}.get(step, step) } {name}"
+    name, step = split_part(part)
+    return f"{ {'shared': 'train', 'links': 'VGAE', 'cell': 'choice'}.get(step, step) } {name}"

@@ -11,6 +11,7 @@ since a hostile one would claim many nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,21 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedcover import fixed_point
-from fedcover.algorithm.requests import (
-    Ask,
-    Census,
-    Conversation,
-    Finish,
-    Found,
-    Notice,
-    Parallel,
-    Question,
-    Replies,
-    Result,
-    Round,
-    Sum,
-    Train,
-)
+from fedcover.algorithm import requests
+from fedcover.algorithm.requests import Ask, Census, Conversation, Question, Replies, Result, Train
 from fedcover.conformal.protocol import Message
 from fedcover.models import Weights, initial_weights
 from fedcover.models.gnn import WEIGHTS, arrays_of, operators
@@ -47,7 +35,7 @@ Asked = tuple[int, Question]
 """A repetition's seed, and what it asks."""
 Steps = Generator[list[Asked], list[Any], Result]
 """A conversation that asks all its open questions at once, and is sent what came of each."""
-AtOnce = Callable[[int, Notice], Any]
+AtOnce = Callable[[int, requests.Notice], Any]
 """Answers what needs no message."""
 
 
@@ -76,7 +64,7 @@ def in_step(seed: int, talk: Conversation[Result], at_once: AtOnce) -> Steps[Res
         except StopIteration as stop:
             result: Result = stop.value
             return result
-        if isinstance(request, Parallel):
+        if isinstance(request, requests.Parallel):
             talks = {name: in_step(seed, one, at_once) for name, one in request.talks.items()}
             sent = yield from together(talks)
         elif isinstance(request, Question):
@@ -110,22 +98,21 @@ def verb_of(request: Question) -> str:
     return request.verb
 
 
-def query_of(request: Question, party: int, census: Census) -> Message:
-    """What a party is sent."""
+def queries_of(request: Question, census: Census) -> dict[int, Message]:
+    """What each party that is asked is sent, by its number."""
     if isinstance(request, Ask):
-        return {**request.query, **request.own.get(party, {})}
-    sent: Found = {
-        "fit": np.array(request.fit),
-        "total": np.array(total_of(request.plan, census)),
-    }
+        to = census.parties if request.to is None else request.to
+        return {k: {**request.query, **request.own.get(k, {})} for k in census.counts if k in to}
+    total = sum(_counted(request.plan, census).values())
+    sent: requests.Found = {"fit": np.array(request.fit), "total": np.array(total)}
     if not request.plan.average:
         sent |= {"keep": _kept(request.keep), "rounds": np.array(request.rounds)}
     elif request.model is not None:  # a party knows its own model's start
         sent |= arrays_of(request.model.weights)
-    return sent
+    return dict.fromkeys(census.counts, sent)
 
 
-def told_by(request: Finish) -> Message:
+def told_by(request: requests.Finish) -> Message:
     """What parties are told when a training is over."""
     if request.model is not None:
         return arrays_of(request.model.weights)
@@ -136,31 +123,30 @@ def _kept(keep: int | None) -> NDArray[np.int64]:
     return np.array(-1 if keep is None else keep)
 
 
-def total_of(plan: Plan, census: Census) -> int:
-    """What a share is measured by: all training nodes, or the parties if all count alike."""
-    return len(census.parties) if plan.task == "links" else sum(census.of("train").values())
+def _counted(plan: Plan, census: Census) -> dict[int, int]:
+    """What parties weigh in an average: their training nodes, or 1 each if all count alike."""
+    return dict.fromkeys(census.parties, 1) if plan.task == "links" else census.of("train")
 
 
 def result_of(
     request: Question, replies: Replies, census: Census, average: str = "mean", seed: int = 0
-) -> Replies | Message | Round:
+) -> Replies | Message | requests.Round:
     """What is sent back to the conversation. The weights that a training begins with, if none are
     given, follow from the seed."""
-    if isinstance(request, Sum):
+    if isinstance(request, requests.Sum):
         return fixed_point.add(replies.values())
     if isinstance(request, Ask):
         return replies
     losses, plan = _losses(replies, average), request.plan
     if not (request.fit and plan.average):
-        return Round(losses)
+        return requests.Round(losses)
     change = _change(plan, replies, census, average)
     if request.model is not None:
         before = request.model.weights
     else:
         size = (len(change[0]) // operators(plan.model), plan.hidden, plan.classes)
         before = initial_weights(plan.model, *size, initialiser(seed)).to(plan.dtype)
-    tensors = zip(before, change, strict=True)
-    return Round(losses, Weights(*(old + add for old, add in tensors)))
+    return requests.Round(losses, Weights(*map(torch.add, before, change)))
 
 
 def _losses(replies: Replies, average: str) -> tuple[float, ...]:
@@ -182,14 +168,13 @@ def _losses(replies: Replies, average: str) -> tuple[float, ...]:
 
 def _change(plan: Plan, replies: Replies, census: Census, average: str) -> list[torch.Tensor]:
     """What is added to the weights: the parties' changes, weighed by their training nodes."""
-    total, trained = total_of(plan, census), census.of("train")
-    share = {p: (1 if plan.task == "links" else trained[p]) / total for p in sorted(replies)}
+    counted = _counted(plan, census)
+    share = {party: counted[party] / sum(counted.values()) for party in sorted(replies)}
     scale = 2.0 ** -fraction_bits(plan.dtype)
     change = []
     for name in WEIGHTS:
         if average == "mean":
-            summed = sum(replies[party][name] for party in share)
-            mean: Values = np.asarray(summed) * scale
+            mean: Values = np.asarray(sum(replies[party][name] for party in share)) * scale
             if len(replies) < len(census.parties):
                 mean /= sum(share.values())
         else:
@@ -206,9 +191,7 @@ def trimmed(values: Sequence[Values]) -> Values:
     return np.asarray(ordered[cut : len(values) - cut].mean(axis=0))
 
 
-def median(values: Sequence[Values]) -> Values:
-    """The middle value of each weight, or the mean of the two middle ones."""
-    return np.asarray(np.median(np.stack(values), axis=0))
-
-
-AVERAGES: dict[str, Callable[[Sequence[Values]], Values]] = {"trimmed": trimmed, "median": median}
+AVERAGES: dict[str, Callable[[Sequence[Values]], Values]] = {
+    "trimmed": trimmed,
+    "median": partial(np.median, axis=0),
+}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ class Stacked:
                 carrier = Lockstep(own, steps.of(group))
                 return carrier.carry({number: talks[number] for number in own})
             except BaseException:  # before this thread takes up another group
-                steps.stop()
+                steps.stopped.set()
                 raise
 
         results: dict[int, Result] = {}
@@ -70,7 +70,7 @@ class Stacked:
                                 if not isinstance(future.exception(), CancelledError):
                                     future.result()
                     except BaseException:  # Ctrl-C, or one group failed: the others need not go on
-                        steps.stop()
+                        steps.stopped.set()
                         pool.shutdown(wait=False, cancel_futures=True)
                         raise
                     for future in futures:
@@ -86,15 +86,11 @@ class _Steps:
         self._done: dict[str, dict[int, int]] = {}
         self._reported: dict[str, int] = {}
         self._lock = Lock()
-        self._stopped = False
-
-    def stop(self) -> None:
-        """Let every group end after the step that it is in."""
-        self._stopped = True
+        self.stopped = Event()  # every group ends after the step that it is in
 
     def go_on(self) -> None:
         """Raise if all are to stop."""
-        if self._stopped:
+        if self.stopped.is_set():
             raise CancelledError
 
     def of(self, group: int) -> Progress:
@@ -103,16 +99,15 @@ class _Steps:
         def report(stage: str, done: int, total: int) -> None:
             with self._lock:
                 self.go_on()
-                own = self._done.setdefault(stage, {})
-                own[group] = done
-                mean = sum(own.values()) // self._groups
+                self._done.setdefault(stage, {})[group] = done
+                mean = sum(self._done[stage].values()) // self._groups
                 if self._report is None or mean <= self._reported.get(stage, 0):
                     return
                 self._reported[stage] = mean
                 try:
                     self._report(stage, mean, total)
                 except BaseException:  # before another group reports a step
-                    self._stopped = True
+                    self.stopped.set()
                     raise
 
         return report

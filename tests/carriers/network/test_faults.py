@@ -17,10 +17,10 @@ import torch
 
 from fedcover.algorithm.requests import Census, Train
 from fedcover.carriers.messages import result_of
-from fedcover.carriers.network import hello, journal
+from fedcover.carriers.network import journal
 from fedcover.carriers.network.coordinate import FAILURE, coordinate, notes
 from fedcover.carriers.network.coordinator import Coordinator
-from fedcover.carriers.network.job import Assignment, terms_text
+from fedcover.carriers.network.job import Assignment, roll, terms_text
 from fedcover.carriers.network.journal import Refusal, sentences
 from fedcover.carriers.network.member import MEMORY, REMEMBERED, InProcess, Member, _without_values
 from fedcover.carriers.network.messages import Item, Order, Place, Reply
@@ -437,8 +437,8 @@ def test_what_a_site_refuses_at_hello_it_refuses_later_too(
     with pytest.raises(DataError):
         greedy.run()
     one = members(sites)[0]
-    roll = {"roll": hello.roll(greedy.job_id, ["ada", "bob", "cleo"])}
-    told = [Item(Place(None, "data/sites", "", 0), roll)]
+    rolled = {"roll": roll(greedy.job_id, ["ada", "bob", "cleo"])}
+    told = [Item(Place(None, "data/sites", "", 0), rolled)]
     reply = one.answer(order(greedy.job_id, "gen/prototypes", "prototypes", 0, {}, told))
     assert "fewer than 5 nodes" in reply.problem
     assert not reply.contents

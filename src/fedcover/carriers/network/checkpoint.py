@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -33,53 +34,51 @@ class Checkpoint:
             return None
         try:
             with np.load(_file(self._folder, name), allow_pickle=False) as stored:
-                return {key: stored[key] for key in stored.files}
+                return dict(stored)
         except FileNotFoundError:
             return None
 
-    def write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def write(self, name: str, arrays: Message) -> None:
         """Replace what stands under this name."""
         if self._folder is not None:
             buffer = io.BytesIO()
             np.savez(buffer, **arrays)  # type: ignore[arg-type]
             write_whole(_file(self._folder, name), buffer.getvalue())
 
+    def first(self, name: str, arrays: Message) -> Message:
+        """What was first written under this name: these arrays, unless there are some already."""
+        if (found := self.read(name)) is not None:
+            return found
+        self.write(name, arrays)
+        return arrays
+
 
 def _file(folder: Path, name: str) -> Path:
     return folder / f"{quote(name, safe='')}.npz"
 
 
-class OnDisk(MutableMapping[str, Held], Generic[Held]):
+class OnDisk(UserDict[str, Held]):
     """What is known of every part of a job, in memory and on disk."""
 
     def __init__(
         self,
         memory: Checkpoint,
         prefix: str,
-        packed: Callable[[Held], Arrays],
-        unpacked: Callable[[Message], Held],
+        packed: Callable[[Any], Message] = dict,
+        unpacked: Callable[[Message], Any] = dict,
     ) -> None:
+        super().__init__()
         self._memory, self._prefix = memory, prefix
         self._packed, self._unpacked = packed, unpacked
-        self._held: dict[str, Held] = {}
 
-    def __getitem__(self, part: str) -> Held:
-        if part not in self._held:
-            found = self._memory.read(f"{self._prefix} {part}")
-            if found is None:
-                raise KeyError(part)
-            self._held[part] = self._unpacked(found)
-        return self._held[part]
+    __contains__ = Mapping.__contains__  # by asking for it, since it may be on disk alone
+
+    def __missing__(self, part: str) -> Held:
+        found = self._memory.read(f"{self._prefix} {part}")
+        if found is None:
+            raise KeyError(part)
+        return self.data.setdefault(part, self._unpacked(found))
 
     def __setitem__(self, part: str, value: Held) -> None:
         self._memory.write(f"{self._prefix} {part}", self._packed(value))
-        self._held[part] = value
-
-    def __delitem__(self, part: str) -> None:
-        raise NotImplementedError("a site forgets nothing while a job is under way")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
+        self.data[part] = value

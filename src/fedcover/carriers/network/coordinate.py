@@ -13,51 +13,40 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fedcover import __version__
-from fedcover.algorithm.calibrate import Thresholds
 from fedcover.algorithm.session import Outcome
 from fedcover.carriers.network import journal
-from fedcover.carriers.network.checkpoint import Checkpoint
 from fedcover.carriers.network.coordinator import Coordinator, Outcomes
 from fedcover.carriers.network.job import Assignment
 from fedcover.carriers.network.messages import Transport
 from fedcover.errors import DataError, FedcoverError
 from fedcover.files import write_whole
-from fedcover.graphs.schema import Schema
 from fedcover.plans import cases_of
 from fedcover.privacy import spending
 from fedcover.report.page import write_run_page
 from fedcover.run_folder import check_target, hardware, versions, write_run
-from fedcover.tables import (
-    GROUPS,
-    KEY,
-    LEDGER,
-    RESULTS,
-    SETS,
-    THRESHOLDS,
-    frame,
-    ledger_frame,
-)
+from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SETS, THRESHOLDS, frame, ledger_frame
 
 FAILURE = "failed.txt"
 """Why a job has ended without a run folder, for whoever waits for it."""
+RATES = ("coverage", "set_size", "singleton_rate", "empty_rate")
+"""What the counts after the first, of TALLIED, are called once divided by it."""
 
 _log = getLogger(__name__)
 
 
 def coordinate(assignment: Assignment, transport: Transport) -> Path:
     """Lead the job over this transport; the run folder that it wrote."""
-    schema, out, beside = assignment.schema, assignment.out, assignment.beside
+    out, beside = assignment.out, assignment.beside
     check_target(out)
-    memory, ledger = Checkpoint(beside), journal.Journal(beside / journal.FILE)
-    coordinator = Coordinator(assignment.job, schema, transport, memory, ledger)
+    coordinator = Coordinator(assignment.job, assignment.schema, transport, beside)
     failure = beside / FAILURE
     failure.unlink(missing_ok=True)
     try:
-        outcomes = coordinator.run()
-        write_outcome(out, coordinator, schema, outcomes, beside / journal.FILE)
+        _write(out, coordinator, coordinator.run(), beside / journal.FILE)
     except Exception as error:  # whoever waits for the job must hear of it
         said = str(error)
         if isinstance(error, OSError):
@@ -75,39 +64,37 @@ def coordinate(assignment: Assignment, transport: Transport) -> Path:
     return out
 
 
-def write_outcome(
-    folder: Path, coordinator: Coordinator, schema: Schema, outcomes: Outcomes, ledger: Path
-) -> Path:
+def _write(folder: Path, coordinator: Coordinator, outcomes: Outcomes, ledger: Path) -> None:
     """Write the run folder whole; ``ledger`` is the coordinator's own."""
-    name, job, sites = folder.name, coordinator.job, coordinator.sites
-    census, record, config = coordinator.census, coordinator.record, job.config
-    own = list(_threshold_rows(coordinator, schema, outcomes))
+    job, schema, census = coordinator.job, coordinator.schema, coordinator.census
+    config, record = job.config, coordinator.record
+    results, groups, thresholds = _tables(folder.name, coordinator, outcomes)
     gen = any(method.startswith("gen") for method in config.methods)
     spent = asdict(spending(config.privacy)) if config.privacy is not None and gen else None
-    return write_run(
+    write_run(
         folder,
-        results=frame(_results(name, coordinator, outcomes), RESULTS),
-        groups=frame(_groups(coordinator, outcomes), GROUPS),
+        results=results,
+        groups=groups,
+        thresholds=thresholds if config.calibrate != "pooled" else None,
         sets=pl.DataFrame(schema=SETS),
         ledger=_ledger(coordinator, outcomes, ledger),
-        thresholds=frame(own, THRESHOLDS) if config.calibrate != "pooled" else None,
         info={
             "fedcover": __version__,
             "graph": {
-                "name": name,
+                "name": folder.name,
                 "nodes": sum(census.of("nodes").values()),
                 "features": len(schema.feature_names),
                 "labels": len(schema.labels),
-                "label_names": list(schema.labels),
+                "label_names": schema.labels,
                 "schema": schema.fingerprint,
             },
             "config": asdict(config),
             "seeds": list(outcomes),
             "federation": {
-                "sites": {site: dict(census.counts[k]) for k, site in enumerate(sites)},
+                "sites": dict(zip(coordinator.sites, census.counts.values(), strict=True)),
                 "least": job.least,
                 "average": job.average,
-                "answered": {p: list(map(list, a)) for p, a in record.answered.items()},
+                "answered": record.answered,
                 "seconds": {
                     phase: {cause: round(seconds, 3) for cause, seconds in causes.items()}
                     for phase, causes in record.seconds.items()
@@ -129,16 +116,6 @@ def _each(outcomes: Outcomes) -> Iterator[tuple[str, int, Outcome]]:
     for method in next(iter(outcomes.values())):
         for seed, found in outcomes.items():
             yield method, seed, found[method]
-
-
-def _cases(
-    coordinator: Coordinator, outcomes: Outcomes
-) -> Iterator[tuple[int, dict[str, Any], Outcome, Thresholds]]:
-    """Every case of every method and seed: its number, what its rows begin with, and what came."""
-    for method, seed, outcome in _each(outcomes):
-        cases = zip(cases_of(coordinator.job.config), outcome.calibrated.thresholds, strict=True)
-        for k, (case, found) in enumerate(cases):
-            yield k, dict(zip(KEY, (method, *case, seed), strict=True)), outcome, found
 
 
 def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
@@ -164,71 +141,54 @@ def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
                 "without it."
             )
         found += outcome.notes
-    for _, key, _, threshold in _cases(coordinator, outcomes):
-        if threshold.pooled.note:
-            about = place(key["method"], key["seed"])
-            about += f", {key['score']}, quantile {key['quantile']}"
-            found.append(f"{about}: {threshold.pooled.note}")
+    for method, seed, outcome in _each(outcomes):
+        cases = zip(cases_of(coordinator.job.config), outcome.calibrated.thresholds, strict=True)
+        for (score, rule, _), threshold in cases:
+            if note := threshold.pooled.note:
+                found.append(f"{place(method, seed)}, {score}, quantile {rule}: {note}")
     return [*dict.fromkeys(found), *journal.sentences(coordinator.record.refused)]
 
 
-def _results(name: str, coordinator: Coordinator, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    config = coordinator.job.config
-    for k, key, outcome, threshold in _cases(coordinator, outcomes):
+def _tables(
+    name: str, coordinator: Coordinator, outcomes: Outcomes
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Results, groups, and thresholds of groups: rows for every method, seed and case."""
+    results, groups, thresholds = [], [], []
+    config, sites = coordinator.job.config, coordinator.sites
+    own_names = coordinator.schema.labels if config.calibrate == "class" else coordinator.groups
+    for method, seed, outcome in _each(outcomes):
         result = outcome.calibrated
-        test, covered, labels, singletons, empty = _total(outcome, k)
-        tests = max(test, 1)
-        by_site = [own[k, 1] / own[k, 0] for own in result.tallies.values() if own[k, 0]]
-        yield {
-            **key,
-            "dataset": name,
-            "clients": len(result.parties),
-            "partition": "sites",
-            "model": outcome.recipe.method.model or config.model,
-            "n_calibration": threshold.pooled.n_calibration,
-            "n_test": test,
-            "q_hat": threshold.pooled.q_hat if config.calibrate == "pooled" else None,
-            "coverage": covered / tests,
-            "set_size": labels / tests,
-            "singleton_rate": singletons / tests,
-            "empty_rate": empty / tests,
-            "min_client_coverage": min(by_site, default=None),
-            "accuracy": sum(result.correct.values()) / tests,
-        }
-
-
-def _total(outcome: Outcome, case: int) -> list[int]:
-    """The counts of all sites together, as TALLIED has them."""
-    tallies = (own[case].tolist() for own in outcome.calibrated.tallies.values())
-    return [sum(counts) for counts in zip(*tallies, strict=True)]
-
-
-def _groups(coordinator: Coordinator, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    for k, key, outcome, _ in _cases(coordinator, outcomes):
-        tallies = [("all", "all", _total(outcome, k))]
-        for site, own in outcome.calibrated.tallies.items():
-            tallies.append(("client", coordinator.sites[site], own[k].tolist()))
-        for kind, group, (test, covered, labels, *_) in tallies:
-            if test:
-                yield {
+        cases = zip(cases_of(config), result.thresholds, strict=True)
+        for k, (case, threshold) in enumerate(cases):
+            key = dict(zip(KEY, (method, *case, seed), strict=True))
+            by_site = {sites[party]: own[k] for party, own in result.tallies.items()}
+            whole = np.sum(list(by_site.values()), axis=0)
+            tests = max(int(whole[0]), 1)
+            coverages = [counts[1] / counts[0] for counts in by_site.values() if counts[0]]
+            results.append(
+                {
                     **key,
-                    "kind": kind,
-                    "group": group,
-                    "n_test": float(test),
-                    "coverage": covered / test,
-                    "set_size": labels / test,
+                    "dataset": name,
+                    "clients": len(result.parties),
+                    "partition": "sites",
+                    "model": outcome.recipe.method.model or config.model,
+                    "n_calibration": threshold.pooled.n_calibration,
+                    "q_hat": threshold.pooled.q_hat if config.calibrate == "pooled" else None,
+                    "n_test": int(whole[0]),
+                    **dict(zip(RATES, (whole[1:] / tests).tolist(), strict=True)),
+                    "min_client_coverage": min(coverages, default=None),
+                    "accuracy": sum(result.correct.values()) / tests,
                 }
-
-
-def _threshold_rows(
-    coordinator: Coordinator, schema: Schema, outcomes: Outcomes
-) -> Iterator[dict[str, Any]]:
-    """Those of clients, classes or groups, where they have their own."""
-    kind = coordinator.job.config.calibrate
-    names = schema.labels if kind == "class" else coordinator.groups
-    for _, key, _, found in _cases(coordinator, outcomes):
-        for name, own in zip(names, found.groups, strict=True):
-            yield {**key, "kind": kind, "group": name, **asdict(own)}
+            )
+            clients = [("client", site, counts) for site, counts in by_site.items()]
+            for kind, group, counts in [("all", "all", whole), *clients]:
+                if counts[0]:
+                    rates = dict(zip(RATES[:2], (counts[1:3] / counts[0]).tolist(), strict=True))
+                    named = {**key, "kind": kind, "group": group}
+                    groups.append({**named, "n_test": float(counts[0]), **rates})
+            for group, own in zip(own_names, threshold.groups, strict=True):
+                thresholds.append({**key, "kind": config.calibrate, "group": group, **asdict(own)})
+    return frame(results, RESULTS), frame(groups, GROUPS), frame(thresholds, THRESHOLDS)
 
 
 def _chosen(outcomes: Outcomes) -> dict[str, dict[str, list[Any]]]:
@@ -250,7 +210,7 @@ def _chosen(outcomes: Outcomes) -> dict[str, dict[str, list[Any]]]:
 def _ledger(coordinator: Coordinator, outcomes: Outcomes, path: Path) -> pl.DataFrame:
     """What each method needed, as a simulation writes it."""
     sites = coordinator.sites
-    ledgers = journal.ledgers(journal.read(path), sites, list(outcomes))
+    ledgers = journal.ledgers(path, sites, list(outcomes))
     frames = (
         ledger_frame(method, seed, sites, ledgers[seed].of(method, outcome.parts))
         for method, seed, outcome in _each(outcomes)

@@ -5,24 +5,25 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from logging import getLogger
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcover.algorithm import requests
 from fedcover.algorithm.checks import expected
 from fedcover.algorithm.requests import Census, Conversation
 from fedcover.algorithm.session import Outcome, Session
-from fedcover.carriers.messages import FINISH, Asked, lead, query_of, result_of, told_by, verb_of
+from fedcover.carriers.messages import FINISH, Asked, lead, queries_of, result_of, told_by, verb_of
+from fedcover.carriers.network import journal
 from fedcover.carriers.network.checkpoint import Checkpoint
-from fedcover.carriers.network.hello import COUNTED, HELLO, SITES, roll, unfit
-from fedcover.carriers.network.job import Job, terms_text
-from fedcover.carriers.network.journal import Journal, Record, Refusal
+from fedcover.carriers.network.job import COUNTED, HELLO, SITES, Job, roll, terms_text, unfit
+from fedcover.carriers.network.journal import Record, Refusal
 from fedcover.carriers.network.messages import Item, Order, Place, Reply, Transport
-from fedcover.conformal.protocol import Message, message_bytes, text, words
+from fedcover.conformal.protocol import Direction, Message, message_bytes, text, words
 from fedcover.errors import DataError
 from fedcover.graphs.schema import Schema
 from fedcover.models.private_vae import check_size
@@ -34,23 +35,21 @@ _log = getLogger(__name__)
 
 
 class Coordinator:
-    """One job over one transport. A job that goes on from a checkpoint asks for nothing again."""
+    """One job over one transport.
+
+    ``folder`` gets its ledger and its checkpoint: a job that goes on from there asks for nothing
+    again. Without a folder nothing is kept.
+    """
 
     def __init__(
-        self,
-        job: Job,
-        schema: Schema,
-        transport: Transport,
-        checkpoint: Checkpoint | None = None,
-        journal: Journal | None = None,
+        self, job: Job, schema: Schema, transport: Transport, folder: Path | None = None
     ) -> None:
-        self.job, self._schema, self._transport = job.settled(schema), schema, transport
-        self._features = len(schema.feature_names)
-        self._checkpoint = checkpoint or Checkpoint()
-        self._journal = journal or Journal()
-        self._nonce: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
-        self._told: dict[Place, Item] = {}
-        self._delivered: dict[int, dict[Place, Item]] = {}
+        self.job, self.schema, self._transport = job.settled(schema), schema, transport
+        self._checkpoint = Checkpoint(folder)
+        self._ledger = folder and folder / journal.FILE
+        self._nonce = np.frombuffer(secrets.token_bytes(16), dtype=np.uint8)
+        self._told: dict[Place, Message] = {}
+        self._delivered: defaultdict[int, dict[Place, Message]] = defaultdict(dict)  # by site
         self._away: set[int] = set()
         self.job_id = ""
         self.record = Record()
@@ -69,15 +68,10 @@ class Coordinator:
         return lead(talks, self._at_once, self._ask)
 
     def _repetition(self) -> Conversation[dict[str, Outcome]]:
-        config = self.job.config
+        config, impute = self.job.config, self.job.missing == "impute"
+        size = len(self.schema.labels), len(self.schema.feature_names)
         session = Session(
-            config,
-            len(self._schema.labels),
-            self._features,
-            self.census,
-            self.sites,
-            impute=self.job.missing == "impute",
-            stride=self.job.stride,
+            config, *size, self.census, self.sites, impute=impute, stride=self.job.stride
         )
         yield from session.prepare()
         self.groups = session.groups
@@ -94,13 +88,10 @@ class Coordinator:
             case requests.Keep():
                 self._checkpoint.write(f"{seed} {request.part}", request.state())
             case requests.Tell():
-                self._tell(Place(seed, request.part, "", 0), request.arrays)
+                self._told[Place(seed, request.part, "", 0)] = request.arrays
             case requests.Finish():
-                self._tell(Place(seed, request.part, FINISH, 0), told_by(request))
+                self._told[Place(seed, request.part, FINISH, 0)] = told_by(request)
         return None
-
-    def _tell(self, place: Place, arrays: Message) -> None:
-        self._told[place] = Item(place, arrays)
 
     # Who takes part.
 
@@ -111,23 +102,22 @@ class Coordinator:
         """
         begun = self._checkpoint.read("job")
         settings = text(terms_text(self.job))
-        terms = text(f"{self._schema.fingerprint} {self.job.average} {words(settings)}")
+        terms = text(f"{self.schema.fingerprint} {self.job.average} {words(settings)}")
         if begun is not None and not np.array_equal(begun["terms"], terms):
             raise DataError(
                 "the checkpoint is of a job with other settings or another schema; choose another "
                 "folder, or delete it to begin anew."
             )
         self.job_id = words(begun["id"]) if begun is not None else secrets.token_hex(6)
-        self._nonce = np.frombuffer(secrets.token_bytes(16), dtype=np.uint8)
-        query = {"settings": settings, "schema": text(self._schema.to_json()), "nonce": self._nonce}
+        query = {"settings": settings, "schema": text(self.schema.to_json()), "nonce": self._nonce}
         order = Order(self.job_id, (Item(Place(None, HELLO, "hello", 0), query),))
         known = None if begun is None else json.loads(words(begun["sites"]))
         wanted = self.job.sites if known is None else len(known)
         counts, refused = {}, ""
         for name, reply in self._transport.greet(order, wanted, self.job.join).items():
-            self._journal.record(self.job_id, name, "down", order.messages)
-            self._journal.record(self.job_id, name, "up", reply.messages)
-            if problem := unfit(self._schema, self._nonce, name, reply):
+            self._write(name, "down", order)
+            self._write(name, "up", reply)
+            if problem := unfit(self.schema, self._nonce, name, reply):
                 refused = f" Site {name} cannot take part: {problem}"
             elif known is None or name in known:
                 said = reply.contents[0]["counts"].tolist()
@@ -139,52 +129,51 @@ class Coordinator:
             )
         known = known or dict(sorted(counts.items()))
         self.sites, self.census = tuple(known), Census(dict(enumerate(known.values())))
-        self._delivered = {site: {} for site in self.census.parties}
-        self._tell(Place(None, SITES, "", 0), {"roll": roll(self.job_id, self.sites)})
+        self._told[Place(None, SITES, "", 0)] = {"roll": roll(self.job_id, self.sites)}
         self._away = {k for k, name in enumerate(known) if name not in counts}
         self._checkpoint.write(
             "job", {"id": text(self.job_id), "terms": terms, "sites": text(json.dumps(known))}
         )
-        earlier = self._checkpoint.read("record")
-        if begun is not None and earlier is not None:
+        if (earlier := self._checkpoint.read("record")) is not None:
             self.record = Record.from_json(words(earlier["record"]))
 
     # One round.
 
     def _ask(self, questions: Sequence[Asked]) -> list[Any]:
         """One order to every site that is asked; whoever answers well in time takes part."""
-        asked = {site: self._items(questions, site) for site in sorted(self.census.parties)}
-        asked = {site: items for site, items in asked.items() if items}
+        asked: dict[int, dict[int, Item]] = {}  # by site and the number of the question
+        for number, (seed, request) in enumerate(questions):
+            for site, query in queries_of(request, self.census).items():
+                asked.setdefault(site, {})[number] = Item(_place(seed, request), query)
+        asked = dict(sorted(asked.items()))
         replies = self._exchange(questions, asked)
         results = []
         for number, (seed, request) in enumerate(questions):
             own = {site: found[number] for site, found in replies.items() if number in found}
             if len(own) < self.job.least:
-                every = sum(number in items for items in asked.values())
-                raise DataError(self._too_few(_place(seed, request), every, own))
+                place, every = _place(seed, request), sum(number in i for i in asked.values())
+                there = ", ".join(self.sites[site] for site in own) or "none"
+                why = f" {self.record.refused[-1]}" if self.record.refused else ""
+                raise DataError(
+                    f"{place.phase}, round {place.round}: {len(own)} of {every} sites answered "
+                    f"within {self.job.timeout:g} s ({there}), but at least {self.job.least} must; "
+                    f"start it again to go on from here.{why}"
+                )
             results.append(result_of(request, own, self.census, self.job.average, seed))
         return results
-
-    def _items(self, questions: Sequence[Asked], site: int) -> dict[int, Item]:
-        """What a site is asked, by the number of the question."""
-        return {
-            number: Item(_place(seed, request), query_of(request, site, self.census))
-            for number, (seed, request) in enumerate(questions)
-            if not isinstance(request, requests.Ask) or request.to is None or site in request.to
-        }
 
     def _exchange(
         self, questions: Sequence[Asked], asked: Mapping[int, Mapping[int, Item]]
     ) -> dict[int, dict[int, Message]]:
         """The replies that came in time and were not refused, by site and question."""
         began, sent, slowest = time.monotonic(), self._transport.transfer, Reply("", ())
-        place = _place(*questions[0])
-        checks = [expected(request, self._features, self.census) for _, request in questions]
+        place, features = _place(*questions[0]), len(self.schema.feature_names)
+        checks = [expected(request, features, self.census) for _, request in questions]
         orders = {self.sites[site]: self._order(site, items) for site, items in asked.items()}
         replies: dict[int, dict[int, Message]] = {}
         in_vain: set[int] = set()  # those who refused or were refused, or are known to be gone
         for name, order in orders.items():
-            self._journal.record(self.job_id, name, "down", order.messages)
+            self._write(name, "down", order)
         for name, reply in self._transport.exchange(orders, self.job.timeout):
             if name not in orders or (reply is not None and reply.job != self.job_id):
                 continue
@@ -196,16 +185,16 @@ class Coordinator:
                 self._aside(place, site, name, reply)
                 continue
             else:
-                self._journal.record(self.job_id, name, "up", reply.messages)
+                self._write(name, "up", reply)
                 slowest = max(slowest, reply, key=lambda one: one.seconds)
                 self._away.discard(site)
                 problem = reply.problem or _judge(site, reply, [checks[n] for n in asked[site]])
                 if problem:
                     in_vain.add(site)
-                    self._refuse(place, name, f"was refused: {problem.rstrip('.')}")
+                    self._refuse(place, name, f"was refused: {problem}")
                 else:
                     replies[site] = dict(zip(asked[site], reply.contents, strict=True))
-                    self._delivered[site] |= {one.place: one for one in orders[name].told}
+                    self._delivered[site] |= {one.place: one.arrays for one in orders[name].told}
             waiting = asked.keys() - self._away - replies.keys() - in_vain
             if not waiting and len(replies) >= self.job.least:
                 break
@@ -216,39 +205,34 @@ class Coordinator:
         transfer = self._transport.transfer - sent
         self.record.spend(place.phase, time.monotonic() - began, transfer, slowest)
         self._checkpoint.write("record", {"record": text(self.record.to_json())})
-        heard = (len(replies), len(self.sites))
-        _log.info("%s, round %d: %d of %d sites", place.phase, place.round, *heard)
+        where = (place.phase, place.round)
+        _log.info("%s, round %d: %d of %d sites", *where, len(replies), len(self.sites))
         return replies
 
+    def _write(self, site: str, direction: Direction, carried: Order | Reply) -> None:
+        if self._ledger is not None:
+            journal.record(self._ledger, self.job_id, site, direction, carried.messages)
+
     def _order(self, site: int, items: Mapping[int, Item]) -> Order:
+        """What it is asked, with what it has not been told yet."""
         known = self._delivered[site]
-        fresh = (one for place, one in self._told.items() if known.get(place) is not one)
+        fresh = (Item(*one) for one in self._told.items() if known.get(one[0]) is not one[1])
         return Order(self.job_id, tuple(items.values()), tuple(fresh))
 
     def _aside(self, place: Place, site: int, name: str, reply: Reply) -> None:
         """Not a reply to this round's order: its site is there again, but what it says is past."""
         if [one.verb for one in reply.places] == ["hello"]:
-            if problem := unfit(self._schema, self._nonce, name, reply):
-                why = f"was refused: it cannot take part again: {problem.rstrip('.')}"
-                self._refuse(place, name, why)
+            if problem := unfit(self.schema, self._nonce, name, reply):
+                self._refuse(place, name, f"was refused: it cannot take part again: {problem}")
                 return
             self._delivered[site].clear()  # it may have lost what it knew
         elif reply.places:
-            why = "came after the round was over, and was not used"
-            self._refuse(reply.places[0], name, why)
+            late = "came after the round was over, and was not used"
+            self._refuse(reply.places[0], name, late)
         self._away.discard(site)
 
     def _refuse(self, place: Place, name: str, why: str) -> None:
-        self.record.refused.append(Refusal(place.phase, place.round, name, why))
-
-    def _too_few(self, place: Place, asked: int, replies: requests.Replies) -> str:
-        there = ", ".join(self.sites[site] for site in sorted(replies)) or "none"
-        why = f" {self.record.refused[-1]}" if self.record.refused else ""
-        return (
-            f"{place.phase}, round {place.round}: {len(replies)} of {asked} sites answered within "
-            f"{self.job.timeout:g} s ({there}), but at least {self.job.least} must; start it again "
-            f"to go on from here.{why}"
-        )
+        self.record.refused.append(Refusal(place.phase, place.round, name, why.rstrip(".")))
 
 
 def _place(seed: int, request: requests.Question) -> Place:

@@ -1,22 +1,32 @@
-"""What a federation is to do: the coordinator's settings, of which the sites get their part.
+"""What a federation is to do, and how it begins.
 
 A job comes from Flower's ``--run-config``: the schema's settings, with dashes in their names.
 Flower wants every key to stand in the app's ``pyproject.toml``; an empty value means: as the preset
-has it.
+has it. The sites are told their part of it.
+
+A site shows that its data has the agreed schema without showing the data: it returns a hash of the
+schema, its name and a number that the coordinator has drawn for this job, so that it cannot be one
+heard elsewhere. It finds its own number without being told who the others are.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcover.algorithm.checks import MOST_COUNTED
+from fedcover.carriers.network.messages import Reply
 from fedcover.config import Config, NetworkSettings, recipe_of
 from fedcover.config.schema import options, unknown
 from fedcover.config.settings import network_settings
-from fedcover.errors import UsageError
+from fedcover.errors import DataError, UsageError
 from fedcover.graphs.schema import Schema, read_schema
 
 OWN = {
@@ -26,6 +36,10 @@ OWN = {
 }
 DEFAULTS: dict[str, Any] = {"methods": "gen", "seeds": 1}
 """What a job is unless told: a simulation's default has methods that no network has."""
+HELLO, SITES = "data/hello", "data/sites"
+"""The parts that a job begins with: who takes part, and with which number."""
+COUNTED = ("nodes", "train", "valid", "calib", "test")
+"""What of its nodes a site tells at the beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,3 +132,40 @@ def terms_from_text(text: str) -> tuple[Config, dict[str, Any]]:
     """The settings of :func:`terms_text`, and how a site reads its folder."""
     told = json.loads(text)
     return Config(**told["config"]), {key: told[key] for key in ("missing", "group")}
+
+
+def proof(schema: Schema, nonce: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
+    """32 bytes."""
+    digest = hashlib.sha256(nonce.tobytes() + name.encode() + schema.fingerprint.encode())
+    return np.frombuffer(digest.digest(), dtype=np.uint8)
+
+
+def unfit(schema: Schema, nonce: NDArray[np.uint8], name: str, reply: Reply) -> str:
+    """Why a site that said hello cannot take part."""
+    content = reply.contents[0] if len(reply.contents) == 1 else {}
+    if reply.problem or set(content) != {"proof", "counts"}:
+        return reply.problem or "it does not say hello as it should."
+    if not np.array_equal(content["proof"], proof(schema, nonce, name)):
+        return "its schema is not the agreed one."
+    counts = content["counts"]
+    if counts.shape != (len(COUNTED),) or counts.dtype != np.int64:
+        return "its numbers of nodes are not counts."
+    if (counts < 0).any() or (counts > MOST_COUNTED).any():
+        return "its numbers of nodes cannot be."
+    if counts[0] < counts[1:].sum():  # more nodes than roles: some have no label
+        return f"it has {counts[0]} nodes, but roles for {counts[1:].sum()}."
+    return ""
+
+
+def roll(job: str, names: Sequence[str]) -> NDArray[np.uint8]:
+    """The sites of a job in their order: 32 bytes each, which a site can tell for its own name."""
+    digests = [hashlib.sha256(f"{job} {name}".encode()).digest() for name in names]
+    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(len(names), -1)
+
+
+def number_in(rolled: NDArray[np.uint8], job: str, name: str) -> int:
+    """A site's own number, from the roll."""
+    found = np.flatnonzero((rolled == roll(job, [name])).all(axis=1))
+    if len(found) != 1:
+        raise DataError(f"{name} is not one of the sites of the job {job}.")
+    return int(found[0])

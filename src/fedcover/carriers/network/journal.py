@@ -1,8 +1,8 @@
 """What happened on the way of a job.
 
-The ledger of a real federation has one JSON line an array that travelled, written as it happens.
-A site writes what left it before it leaves, and what reached it; the coordinator writes the same
-from its side. ``fedcover ledger show`` reads either. Besides, the coordinator has a record of who
+The ledger of a real federation has one JSON line for each array that travelled, written as it
+happens: a site writes what left it before it leaves, and what reached it; the coordinator writes
+the same from its side. ``fedcover ledger show`` reads either. The coordinator also records who
 answered, what was refused, and where the time went.
 """
 
@@ -16,44 +16,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedcover.carriers.network.messages import Place, Reply
 from fedcover.conformal.protocol import Direction, Message
 from fedcover.errors import DataError
-from fedcover.ledger import Ledger
+from fedcover.ledger import Entry, Ledger, described
 
 FILE = "ledger.jsonl"
 LONGEST = 1 << 16  # bytes of a line
 KEY = ("job", "site", "seed", "part", "direction", "array", "type")
-FIELDS = ("time", *KEY[:4], "verb", "round", *KEY[4:], "shape", "bytes")
+FIELDS = ("time", *KEY, "verb", "round", "shape", "bytes")
 
 
-class Journal:
-    """Appends to a ledger file; without one, it keeps the lines in ``entries``."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-        self.entries: list[dict[str, Any]] = []
-
-    def record(
-        self, job: str, site: str, direction: Direction, messages: Sequence[tuple[Place, Message]]
-    ) -> None:
-        """Write down every array of the messages; one without arrays is a line, too."""
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        head = {"time": now, "job": job, "site": site, "direction": direction}
-        rows = []
-        for place, message in messages:
-            for name, array in message.items() or [("", np.empty(0, np.void))]:
-                kind = str(array.dtype) if name else ""
-                own = {"array": name, "type": kind, "shape": list(array.shape) if name else []}
-                rows.append({**head, **place._asdict(), **own, "bytes": array.nbytes})
-        if self._path is None:
-            self.entries += rows
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        _append(self._path, lines.encode())
+def record(
+    path: Path, job: str, site: str, direction: Direction, messages: Sequence[tuple[Place, Message]]
+) -> None:
+    """Append every array of the messages to a ledger file; one without arrays is a line, too."""
+    now, lines = datetime.now(UTC).isoformat(timespec="milliseconds"), ""
+    for place, message in messages:
+        head = {"time": now, "job": job, "site": site, "direction": direction, **place._asdict()}
+        for array in described(message) or [("", "", (), 0)]:
+            own = dict(zip(("array", "type", "shape", "bytes"), array, strict=True))
+            lines += json.dumps(head | own, ensure_ascii=False) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _append(path, lines.encode())
 
 
 def _append(path: Path, lines: bytes) -> None:
@@ -104,21 +89,17 @@ def totals(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return list(sums.values())
 
 
-def ledgers(
-    rows: Iterable[Mapping[str, Any]], sites: Sequence[str], seeds: Sequence[int]
-) -> dict[int, Ledger]:
-    """The account of every repetition, as a simulation writes it, from a coordinator's lines.
+def ledgers(path: Path, sites: Sequence[str], seeds: Sequence[int]) -> dict[int, Ledger]:
+    """The account of every repetition, as a simulation keeps it, from a coordinator's lines.
 
     What concerns all repetitions is in the first one's.
     """
     found = {seed: Ledger() for seed in seeds}
-    numbers = {name: number for number, name in enumerate(sites)}
-    for row in rows:
-        if row["array"] and row["site"] in numbers:
-            seed = seeds[0] if row["seed"] is None else row["seed"]
-            array = np.broadcast_to(np.zeros((), np.dtype(row["type"])), row["shape"])
-            place = (row["part"], row["verb"], numbers[row["site"]], row["round"])
-            found[seed].record(*place, row["direction"], {row["array"]: array})
+    for row in read(path):
+        if row["array"] and row["site"] in sites:
+            seed, party = seeds[0] if row["seed"] is None else row["seed"], sites.index(row["site"])
+            place = (row["part"], row["verb"], row["array"], row["direction"], party, row["round"])
+            found[seed].add(Entry(*place, row["type"], tuple(row["shape"]), row["bytes"]))
     return found
 
 
@@ -151,9 +132,9 @@ class Record:
             "transfer": transfer,
         }
         causes["waiting"] = max(whole - sum(causes.values()), 0.0)
-        sums = self.seconds.setdefault(phase, {})
+        sums = self.seconds.setdefault(phase, dict.fromkeys(causes, 0.0))
         for cause, seconds in causes.items():
-            sums[cause] = sums.get(cause, 0.0) + seconds
+            sums[cause] += seconds
 
     def to_json(self) -> str:
         """For a checkpoint."""

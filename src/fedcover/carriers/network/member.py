@@ -11,8 +11,8 @@ from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 
+from fedcover.carriers.network import journal
 from fedcover.carriers.network.checkpoint import Checkpoint
-from fedcover.carriers.network.journal import FILE, Journal
 from fedcover.carriers.network.messages import Order, Reply
 from fedcover.carriers.network.site_job import SiteJob
 from fedcover.errors import DataError, FedcoverError, UsageError
@@ -25,10 +25,10 @@ JOB = re.compile("[0-9a-f]{4,64}")
 
 
 def _without_values(sentence: str) -> str:
-    """An error with its place, and without what stands there: values are the site's own.
+    """An error with its place, and without the values there, which are the site's own.
 
-    From the first quotation that is not a column's name to the last quotation mark all is left
-    out, since a value may have such marks in it.
+    It leaves out all from the first quotation that is not a column's name to the last quotation
+    mark, since a value may have such marks in it.
     """
     named = re.match(r"""(?:[^'"]*column '[^']*')*[^'"]*""", sentence)
     start = named.end() if named else 0
@@ -42,7 +42,7 @@ class Member:
     def __init__(self, data: Path, work: Path | None = None, name: str | None = None) -> None:
         self.name = name or data.resolve().name
         self._data, self._work = data, work or data
-        self._journal = Journal(self._work / FILE)
+        self._ledger = self._work / journal.FILE
         self._under_way: SiteJob | None = None
 
     def answer(self, order: Order) -> Reply:
@@ -50,41 +50,35 @@ class Member:
         began = time.perf_counter()
         if self._under_way is not None:
             self._under_way.preparing = 0.0
-        reply = self._reply(order)
-        preparing = self._under_way.preparing if self._under_way is not None else 0.0
-        return replace(reply, seconds=time.perf_counter() - began, preparing=preparing)
-
-    def _reply(self, order: Order) -> Reply:
         try:
-            return self._answer(order)
+            reply, problem = self._answer(order), ""
         except FedcoverError as error:
             _log.warning("%s: %s", ", ".join(place.part for place in order.places), error)
-            return self._decline(order, _without_values(str(error).replace(f"{self._data}/", "")))
+            problem = _without_values(str(error).replace(f"{self._data}/", ""))
         except OSError as error:  # a full disk, a folder that may not be written
             place = f"{Path(error.filename).name}: " if error.filename else ""
-            return self._decline(order, f"{place}{error.strerror or type(error).__name__}.")
+            problem = f"{place}{error.strerror or type(error).__name__}."
         except MemoryError:
-            return self._decline(order, "there is not enough memory.")
+            problem = "there is not enough memory."
         except (LookupError, ValueError, TypeError, RuntimeError) as error:
             _log.exception("an order could not be understood")
-            return self._decline(order, f"the order cannot be understood: {type(error).__name__}.")
-
-    def _decline(self, order: Order, problem: str) -> Reply:
-        """Say why not; that leaves the site as well, and stands in its ledger."""
-        reply = Reply.to(order, problem=problem)
-        if JOB.fullmatch(order.job):
+            problem = f"the order cannot be understood: {type(error).__name__}."
+        if problem:  # it leaves the site as well, and stands in its ledger
+            reply = Reply.to(order, problem=problem)
             with suppress(OSError):  # a full disk may be the reason
-                self._journal.record(order.job, self.name, "up", reply.messages)
-        return reply
+                if JOB.fullmatch(order.job):
+                    journal.record(self._ledger, order.job, self.name, "up", reply.messages)
+        preparing = 0.0 if self._under_way is None else self._under_way.preparing
+        return replace(reply, seconds=time.perf_counter() - began, preparing=preparing)
 
     def _answer(self, order: Order) -> Reply:
         if not JOB.fullmatch(order.job):  # it becomes the name of a folder
             raise UsageError("a job must be called by hexadecimal digits.")
         if not order.items:
             raise UsageError("the order asks for nothing.")
-        self._journal.record(order.job, self.name, "down", order.messages)
+        journal.record(self._ledger, order.job, self.name, "down", order.messages)
         reply = Reply.to(order, self._current(order).answer(order))
-        self._journal.record(order.job, self.name, "up", reply.messages)
+        journal.record(self._ledger, order.job, self.name, "up", reply.messages)
         return reply
 
     def _current(self, order: Order) -> SiteJob:
@@ -102,7 +96,7 @@ class Member:
 
 
 class InProcess:
-    """A transport to members in this process, asked one after another: for tests and for trying."""
+    """A transport to members in this process, asked one after another: for tests and trials."""
 
     transfer = 0.0
 
@@ -113,11 +107,7 @@ class InProcess:
         """Everyone is here."""
         return {name: member.answer(order) for name, member in self._members.items()}
 
-    def exchange(
-        self,
-        orders: Mapping[str, Order],
-        seconds: float,  # noqa: ARG002
-    ) -> Iterator[tuple[str, Reply]]:
+    def exchange(self, orders: Mapping[str, Order], seconds: float) -> Iterator[tuple[str, Reply]]:  # noqa: ARG002
         """Each member's reply."""
         for name, order in orders.items():
             yield name, self._members[name].answer(order)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from fedcover.conformal.protocol import Message, text
+from fedcover.ledger import split_part
 
 
 class Place(NamedTuple):
@@ -20,8 +21,7 @@ class Place(NamedTuple):
     @property
     def phase(self) -> str:
         """What of the job it belongs to, together with other questions of the same kind."""
-        name, _, step = self.part.rpartition("/")
-        return f"{name}/{step.partition(' ')[0]}"
+        return "/".join(split_part(self.part))
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,11 @@ from torch_geometric.data import Data
 
 from fedcover import conformal
 from fedcover.carriers.messages import FINISH
-from fedcover.carriers.network.checkpoint import Arrays, Checkpoint, OnDisk
-from fedcover.carriers.network.hello import SITES, number_in, proof
-from fedcover.carriers.network.job import terms_from_text
+from fedcover.carriers.network.checkpoint import Checkpoint, OnDisk
+from fedcover.carriers.network.job import SITES, number_in, proof, terms_from_text
 from fedcover.carriers.network.messages import Item, Order, Place
 from fedcover.config import Config
-from fedcover.conformal.protocol import Message, text, words
+from fedcover.conformal.protocol import Message, parts, text, words
 from fedcover.errors import DataError, UsageError
 from fedcover.files import write_whole
 from fedcover.graphs.labels import spelt_sets
@@ -55,16 +54,19 @@ class SiteJob:
         self.preparing = 0.0  # seconds, of the order under way
         self._name, self._data, self._work, self._memory = name, data, work, memory
         self._parties: dict[int, Party] = {}
-        last = memory.read("last")
-        places, trainings = ([], []) if last is None else json.loads(words(last["head"]))
-        # The last reply's answers, and the states of trainings under way, by seed and part.
-        self._answers = {Place(*at): _numbered(last, "reply", n) for n, at in enumerate(places)}
-        self._states = {tuple(at): _numbered(last, "state", n) for n, at in enumerate(trainings)}
+        self._told: OnDisk[Message] = OnDisk(memory, "told")  # of all repetitions
+        self._answers: dict[Place, Message] = {}  # of the last reply
+        self._states: dict[tuple[int | None, str], Message] = {}  # of trainings, by seed and part
+        if (last := memory.read("last")) is not None:
+            places, trainings = json.loads(words(last["head"]))
+            kept = iter(parts(last, range(len(places) + len(trainings))).values())
+            self._answers = {Place(*place): next(kept) for place in places}
+            self._states = {tuple(training): next(kept) for training in trainings}
 
     def answer(self, order: Order) -> tuple[Message, ...]:
         """The arrays of the reply, one message a question."""
-        if [place.verb for place in order.places] == ["hello"]:
-            return (self._hello(order.items[0].arrays),)  # it may be said again amid a job
+        if [place.verb for place in order.places] == ["hello"]:  # again amid a job, maybe
+            return (self._hello(order.items[0].arrays),)
         try:
             for item in order.told:
                 self._learn(item)
@@ -89,17 +91,16 @@ class SiteJob:
         return reply
 
     def _remember(self, answers: dict[Place, Message]) -> None:
-        """Write the reply and the trainings under way, as one file."""
+        """Write the reply and the states of trainings under way, as one file."""
         self._states |= {
             # Copies: what is trained on changes in place.
             (seed, part): {name: array.copy() for name, array in training.state().items()}
             for seed, party in self._parties.items()
             for part, training in party.training.items()
         }
-        kept: Arrays = {"head": text(json.dumps([list(answers), list(self._states)]))}
-        for kind, several in (("reply", answers.values()), ("state", self._states.values())):
-            for number, message in enumerate(several):
-                kept |= {f"{kind}.{number}.{name}": array for name, array in message.items()}
+        kept = {"head": text(json.dumps([list(answers), list(self._states)]))}
+        for number, message in enumerate((*answers.values(), *self._states.values())):
+            kept |= {f"{number}.{name}": array for name, array in message.items()}
         self._memory.write("last", kept)
         self._answers = answers
 
@@ -116,49 +117,28 @@ class SiteJob:
     # What the site knows of the job.
 
     @cached_property
-    def _told(self) -> OnDisk[Message]:
-        return OnDisk(self._memory, "told", dict, dict)
-
-    @cached_property
-    def _terms(self) -> Message:
-        """What the coordinator said first: settings and schema."""
+    def _terms(self) -> tuple[Config, dict[str, Any], Schema]:
+        """What the coordinator said first: settings, how folders are read, and the schema."""
         found = self._memory.read("hello")
         if found is None:
             raise DataError("the coordinator must say hello first.")
-        return found
-
-    @cached_property
-    def _config(self) -> Config:
-        config = terms_from_text(words(self._terms["settings"]))[0]
+        config, reading = terms_from_text(words(found["settings"]))
         least = config.gen.vae.min_cluster
         if least < MIN_CLUSTER:
             raise UsageError(
                 f"min_cluster is {least}; this site sends no prototype with fewer than "
                 f"{MIN_CLUSTER} nodes behind it."
             )
-        return config
-
-    @cached_property
-    def _schema(self) -> Schema:
-        return parse_schema(words(self._terms["schema"]), "the coordinator's schema")
+        return config, reading, parse_schema(words(found["schema"]), "the coordinator's schema")
 
     @cached_property
     def _graph(self) -> Data:
-        reading = terms_from_text(words(self._terms["settings"]))[1]
-        return read_folder(self._data, self._schema, **reading)
-
-    @cached_property
-    def _secret(self) -> int:
-        """What private noise is drawn from; it stays here, so nobody can take the noise off."""
-        found = self._memory.read("secret")
-        if found is None:
-            found = {"secret": np.array(secrets.randbits(62))}
-            self._memory.write("secret", found)
-        return int(found["secret"])
+        _, reading, schema = self._terms
+        return read_folder(self._data, schema, **reading)
 
     def party(self, seed: int | None) -> Party:
         """This site in one repetition."""
-        config = self._config
+        config, _, schema = self._terms
         if seed is None or seed not in config.seed_range:
             raise UsageError("this seed is none of the job's.")
         if seed not in self._parties:
@@ -168,13 +148,15 @@ class SiteJob:
                 raise DataError("the sites are not known here; the coordinator must name them.")
             number = number_in(told["roll"], self.job, self._name)
             data = party_data(self._graph, config, seed, number, self._name)
-            models: OnDisk[Any] = OnDisk(self._memory, f"model {seed}", arrays_of, weights_of)
+            # Private noise is drawn from a number that stays here: nobody can take the noise off.
+            drawn = {"secret": np.array(secrets.randbits(62))}
+            secret = int(self._memory.first("secret", drawn)["secret"])
             self._parties[seed] = Party(
-                replace(data, secret=self._secret),
+                replace(data, secret=secret),
                 config,
-                len(self._schema.labels),
-                OnDisk(self._memory, f"told {seed}", dict, dict),
-                models,
+                len(schema.labels),
+                OnDisk(self._memory, f"told {seed}"),
+                OnDisk(self._memory, f"model {seed}", arrays_of, weights_of),
                 lambda part: self._states.get((seed, part)),
             )
             self.preparing += time.perf_counter() - began
@@ -182,17 +164,14 @@ class SiteJob:
 
     def _hello(self, query: Message) -> Message:
         terms = {name: query[name] for name in ("settings", "schema")}
-        agreed = self._memory.read("hello")
-        if agreed is None:
-            self._memory.write("hello", terms)
-        elif any(not np.array_equal(agreed[name], terms[name]) for name in terms):
+        agreed = self._memory.first("hello", terms)
+        if any(not np.array_equal(agreed[name], terms[name]) for name in terms):
             raise UsageError("a job's settings and schema cannot change on the way.")
-        # How many nodes have which role depends neither on the seed nor on the number, which is
-        # not known yet.
-        config = self._config
+        # The counts depend neither on the seed nor on the number, which is not known yet.
+        config, _, schema = self._terms
         data = party_data(self._graph, config, config.first_seed, 0, self._name)
         return {
-            "proof": proof(self._schema, query["nonce"], self._name),
+            "proof": proof(schema, query["nonce"], self._name),
             "counts": np.array(list(data.counts.values())),
         }
 
@@ -201,17 +180,9 @@ class SiteJob:
         shape = (len(cases_of(party.config)), thresholds_of(party))
         if q_hats.shape != shape or np.isnan(q_hats).any():
             raise UsageError("the thresholds are not one number for each case.")
-        name = f"sets {party.data.seed} {method}"
-        made = self._memory.read(name)
-        if made is not None and not np.array_equal(made["q_hat"], q_hats):
+        made = self._memory.first(f"sets {party.data.seed} {method}", {"q_hat": q_hats})
+        if not np.array_equal(made["q_hat"], q_hats):
             raise UsageError(f"the sets of {method} are made already, with other thresholds.")
-        self._memory.write(name, {"q_hat": q_hats})
-
-
-def _numbered(arrays: Message | None, kind: str, number: int) -> Message:
-    """One of the messages that a file holds."""
-    prefix = f"{kind}.{number}."
-    return {k.removeprefix(prefix): v for k, v in (arrays or {}).items() if k.startswith(prefix)}
 
 
 def write_sets(folder: Path, graph: Data, party: Party, method: str) -> None:
@@ -219,7 +190,8 @@ def write_sets(folder: Path, graph: Data, party: Party, method: str) -> None:
     data, test = party.data, party.data.nodes(Role.TEST)
     labels, y = np.array(graph.label_names, dtype=object), data.y[test]
     frames = []
-    for (score, rule, alpha), one in zip(cases_of(party.config), party.sets[method], strict=True):
+    for case, one in zip(cases_of(party.config), party.sets[method], strict=True):
+        key = zip(KEY, (method, *case, np.int64(data.seed)), strict=True)
         rows = {
             "node": pl.Series(np.asarray(graph.node_ids)[test]).cast(pl.String),
             "client": [data.name] * len(test),
@@ -228,8 +200,7 @@ def write_sets(folder: Path, graph: Data, party: Party, method: str) -> None:
             "size": one.sum(axis=1),
             "covered": conformal.covered(one, y),
         }
-        key = zip(KEY, (method, score, rule, alpha, np.int64(data.seed)), strict=True)
-        named = [pl.lit(value).alias(name) for name, value in key]
+        named = (pl.lit(value).alias(name) for name, value in key)
         frames.append(pl.DataFrame(rows).select(*named, pl.all()))
     file = folder / f"sets-{method}.parquet"
     if file.exists():

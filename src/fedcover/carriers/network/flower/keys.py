@@ -36,29 +36,20 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> N
         raise UsageError("hosts is empty; give the names or addresses of the coordinator.")
     folder.mkdir(parents=True, exist_ok=True)
     authority, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    above = authority.public_key()
-    root = _certificate(
-        AUTHORITY,
-        above,
-        authority,
-        days,
-        x509.BasicConstraints(ca=True, path_length=0),
-        _usage(sign=True),
-        x509.SubjectKeyIdentifier.from_public_key(above),
+    above, of_server = authority.public_key(), key.public_key()
+    root = _certificate(AUTHORITY, above, days, signs=True).add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(above), critical=False
     )
-    server = _certificate(
-        hosts[0],
-        key.public_key(),
-        authority,
-        days,
+    server = _certificate(hosts[0], of_server, days, signs=False)
+    for extension in (
         x509.SubjectAlternativeName([_host(h) for h in dict.fromkeys([*hosts, *HERE])]),
-        x509.BasicConstraints(ca=False, path_length=None),
-        _usage(sign=False),
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
         x509.AuthorityKeyIdentifier.from_issuer_public_key(above),
-    )
+    ):
+        server = server.add_extension(extension, critical=False)
     for name, certificate in ((CA, root), (CERTIFICATE, server)):
-        (folder / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        signed = certificate.sign(authority, hashes.SHA384())
+        (folder / name).write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     _write_private(folder / KEY, key, serialization.PrivateFormat.PKCS8)
 
 
@@ -108,14 +99,18 @@ def _write_private(
 
 
 def _certificate(
-    subject: str,
-    key: ec.EllipticCurvePublicKey,
-    authority: ec.EllipticCurvePrivateKey,
-    days: int,
-    *extensions: x509.ExtensionType,
-) -> x509.Certificate:
-    now = datetime.now(UTC)
-    builder = (
+    subject: str, key: ec.EllipticCurvePublicKey, days: int, *, signs: bool
+) -> x509.CertificateBuilder:
+    """One of the authority's; whether it ``signs`` others is what may be done with its key."""
+    now, others = datetime.now(UTC), "content_commitment key_encipherment data_encipherment"
+    usage = x509.KeyUsage(
+        digital_signature=not signs,
+        key_agreement=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        **dict.fromkeys(f"{others} encipher_only decipher_only".split(), False),
+    )
+    return (
         x509.CertificateBuilder()
         .subject_name(_name(subject))
         .issuer_name(_name(AUTHORITY))
@@ -123,11 +118,9 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))
         .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(signs, 0 if signs else None), critical=True)
+        .add_extension(usage, critical=True)
     )
-    for one in extensions:
-        critical = isinstance(one, x509.BasicConstraints | x509.KeyUsage)
-        builder = builder.add_extension(one, critical=critical)
-    return builder.sign(authority, hashes.SHA384())
 
 
 def _name(text: str) -> x509.Name:
@@ -139,14 +132,3 @@ def _host(text: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
         return x509.DNSName(text)
-
-
-def _usage(*, sign: bool) -> x509.KeyUsage:
-    other = "content_commitment key_encipherment data_encipherment encipher_only decipher_only"
-    return x509.KeyUsage(
-        digital_signature=not sign,
-        key_agreement=not sign,
-        key_cert_sign=sign,
-        crl_sign=sign,
-        **dict.fromkeys(other.split(), False),
-    )

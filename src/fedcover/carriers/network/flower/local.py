@@ -19,23 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from fedcover.carriers.network.coordinate import FAILURE
-from fedcover.carriers.network.flower import APP, HOST, QUIET, free_port, keys, listening
+from fedcover.carriers.network.flower import APP, HOST, QUIET, free_port, keys, wait_for
 from fedcover.carriers.network.job import job_folder, job_from
 from fedcover.carriers.network.journal import FILE
-from fedcover.carriers.network.messages import Place
 from fedcover.config import Config
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs import load
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import partition
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
+from fedcover.ledger import split_part
 from fedcover.party.data import cut_parties, gathered
 from fedcover.run_folder import check_target
 
 CONNECTION = "here"
 JOIN = 120.0  # seconds until every site must be there
 LIMIT = 3600.0  # seconds until the whole job must be done
-MARKS = {"sites": SCHEMA_FILE, "processes": "superlink.log"}  # what only a trial's folder holds
 
 
 class LocalFederation:
@@ -51,7 +50,15 @@ class LocalFederation:
         keys.make_certificates(self.keys, [self.host])
         for site in self.sites:
             keys.make_site_key(self.key_of(site))
-        self._write_connection()
+        home = self.folder / "flwr"
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True)
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
+            f'address = "{self.address}"\n'
+            f'root-certificates = "{self.keys / keys.CA}"\n',
+            encoding="utf-8",
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,17 +82,16 @@ class LocalFederation:
 
     def start_superlink(self) -> None:
         """The coordinator's side: one port, TLS, and only registered sites."""
-        options = {
-            "--host": self.host,
-            "--port": self.port,
-            "--ssl-ca-certfile": self.keys / keys.CA,
-            "--ssl-certfile": self.keys / keys.CERTIFICATE,
-            "--ssl-keyfile": self.keys / keys.KEY,
-            "--database": self.folder / "superlink.db",
-        }
-        flags = ("--enable-supernode-auth", "--disable-runtime-dependency-installation")
-        self.start("superlink", "flower-superlink", *flags, *_words(options))
-        self._wait_until_open()
+        command = ["flower-superlink", "--host", self.host, "--port", str(self.port)]
+        command += ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
+        command += ["--database", str(self.folder / "superlink.db")]
+        files = {"ca-certfile": keys.CA, "certfile": keys.CERTIFICATE, "keyfile": keys.KEY}
+        command += [f"--ssl-{option}={self.keys / name}" for option, name in files.items()]
+        self.start("superlink", *command)
+        running = self.processes["superlink"]
+        if not wait_for(self.port, self.host, lambda: running.poll() is None):
+            log = (self.folder / "superlink.log").read_text(encoding="utf-8", errors="replace")
+            raise DataError(f"superlink did not start:\n{log[-2000:]}")
 
     def register(self, site: Path) -> None:
         """Let a site in, by its public key."""
@@ -97,13 +103,9 @@ class LocalFederation:
     ) -> None:
         """A party's process; ``within`` is a command that starts others (``ip netns exec …``),
         ``address`` where the site looks for the coordinator, if not directly."""
-        options = {
-            "--superlink": address or self.address,
-            "--root-certificates": self.keys / keys.CA,
-            "--key": self.key_of(site),
-        }
-        command = (sys.executable, "-m", "fedcover", "site", "run", str(site))
-        self.start(site.name, *within, *command, *_words(options))
+        command = [*within, sys.executable, "-m", "fedcover", "site", "run", str(site)]
+        command += ["--superlink", address or self.address, "--key", str(self.key_of(site))]
+        self.start(site.name, *command, "--root-certificates", str(self.keys / keys.CA))
 
     def start_job(self, settings: Mapping[str, Any]) -> None:
         """Hand the job to the SuperLink, as any Flower app."""
@@ -141,37 +143,12 @@ class LocalFederation:
             raise DataError(f"flwr {arguments[0]} failed: {done.stderr or done.stdout}")
         return done.stdout
 
-    def _write_connection(self) -> None:
-        home = self.folder / "flwr"
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir(parents=True)
-        (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-            f'address = "{self.address}"\n'
-            f'root-certificates = "{self.keys / keys.CA}"\n',
-            encoding="utf-8",
-        )
-
-    def _wait_until_open(self, seconds: float = 60.0) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and self.processes["superlink"].poll() is None:
-            if listening(self.host, self.port):
-                return
-            time.sleep(0.1)
-        log = (self.folder / "superlink.log").read_text(encoding="utf-8", errors="replace")
-        raise DataError(f"superlink did not start:\n{log[-2000:]}")
-
 
 def _spelt(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
+    """A setting as TOML has it."""
     if isinstance(value, tuple):
         value = ",".join(map(str, value))
-    return str(value) if isinstance(value, int | float) else f'"{value}"'
-
-
-def _words(options: Mapping[str, Any]) -> list[str]:
-    return [str(word) for pair in options.items() for word in pair]
+    return str(value).lower() if isinstance(value, int | float) else f'"{value}"'
 
 
 def trial(
@@ -185,9 +162,8 @@ def trial(
 ) -> Path:
     """Cut the graph into sites, start everything, run the job, stop everything.
 
-    ``settings`` are those of the job, by the names of options.
-    ``OUT-sites`` holds the parties' folders, with their sets and ledgers; ``OUT-processes`` the
-    logs, the certificates and the keys.
+    ``settings`` are the job's, by the names of options. ``OUT-sites`` holds the parties' folders,
+    with their sets and ledgers; ``OUT-processes`` the logs, the certificates and the keys.
     """
     tell = say or (lambda _sentence: None)
     told = {"sites": clients, "least": max(clients - 1, 1), "join": JOIN}
@@ -195,32 +171,32 @@ def trial(
     job_from(told)  # what is wrong is said before anything is started
     check_target(out)
     out = out.resolve()
-    places = {kind: out.with_name(f"{out.name}-{kind}") for kind in MARKS}
-    for kind, place in places.items():
-        _clear(place, MARKS[kind])
+    sites, processes = (out.with_name(f"{out.name}-{kind}") for kind in ("sites", "processes"))
+    _clear(sites, SCHEMA_FILE)
+    _clear(processes, "superlink.log")
     loaded = check_graph(load(graph, data))
     parts = partition(loaded, clients)
     cut = cut_parties(loaded, parts, Config(clients=clients), seed=0)
     roles = gathered(parts, [party.roles for party in cut])
-    write_sites(places["sites"], loaded, parts, roles)
-    folders = site_folders(places["sites"])
-    tell(f"{places['sites']}: {', '.join(f.name for f in folders)}")
+    write_sites(sites, loaded, parts, roles)
+    folders = site_folders(sites)
+    tell(f"{sites}: {', '.join(folder.name for folder in folders)}")
     before = _stamp(out)
-    with LocalFederation(places["processes"], folders) as federation:
+    with LocalFederation(processes, folders) as federation:
         federation.start_superlink()
         tell(f"SuperLink on port {federation.port}, with TLS; only registered sites may connect")
         for folder in folders:
             federation.register(folder)
             federation.start_site(folder)
         tell(f"{len(folders)} SuperNodes started, each with a key of its own")
-        federation.start_job({**told, "schema": places["sites"] / SCHEMA_FILE, "out": out})
+        federation.start_job({**told, "schema": sites / SCHEMA_FILE, "out": out})
         _follow(federation, out, before, tell)
     tell("all processes are stopped")
     return out
 
 
 def _clear(place: Path, mark: str) -> None:
-    """Delete what an earlier trial left, and nothing else."""
+    """Delete what an earlier trial left, which the file ``mark`` shows, and nothing else."""
     if place.exists() and any(place.iterdir()) and not (place / mark).exists():
         raise UsageError(f"{place} exists and is not of an earlier trial; choose another --out.")
     shutil.rmtree(place, ignore_errors=True)
@@ -243,8 +219,7 @@ def _follow(
             raise DataError((beside / FAILURE).read_text(encoding="utf-8").strip())
         if federation.processes["superlink"].poll() is not None:
             raise DataError(f"the SuperLink has stopped; see {federation.folder}.")
-        phase = _phase(beside / FILE)
-        if phase != said:
+        if (phase := _phase(beside / FILE)) != said:
             tell(phase)
             said = phase
         time.sleep(0.2)
@@ -253,13 +228,8 @@ def _follow(
 
 def _phase(ledger: Path) -> str:
     """What the coordinator's ledger speaks of last."""
-    if not ledger.exists():
-        return ""
-    with ledger.open("rb") as file:
+    with suppress(FileNotFoundError, ValueError, IndexError, KeyError), ledger.open("rb") as file:
         file.seek(max(ledger.stat().st_size - 4096, 0))
-        lines = file.read().decode(errors="replace").splitlines()
-    try:
-        row = json.loads(lines[-1])
-        return Place(*(row[key] for key in Place._fields)).phase
-    except (ValueError, IndexError, KeyError):
-        return ""
+        last = file.read().decode(errors="replace").splitlines()[-1]
+        return "/".join(split_part(json.loads(last)["part"]))
+    return ""

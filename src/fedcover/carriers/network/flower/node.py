@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from logging import getLogger
 from typing import Any
 
-from fedcover.carriers.network.flower import HOST, QUIET, listening
+from fedcover.carriers.network.flower import HOST, QUIET, wait_for
 from fedcover.carriers.network.flower.pace import NodePace, hurry_node
 from fedcover.errors import DataError
 
@@ -35,8 +35,8 @@ _log = getLogger(__name__)
 
 
 def run_node(arguments: Sequence[str], port: int) -> None:
-    """Run ``flower-supernode`` with these arguments until it is stopped; a port on this host
-    is where node and site talk to each other.
+    """Run ``flower-supernode`` with these arguments until it is stopped; node and site talk to
+    each other on a port of this host.
 
     A SuperLink takes a node that was killed for alive until its last heartbeat is a minute old, and
     lets nobody else in with its key: a site that comes back tries again for a while.
@@ -54,9 +54,8 @@ def run_node(arguments: Sequence[str], port: int) -> None:
     with tempfile.NamedTemporaryFile(prefix="fedcover-") as file:  # readable by its owner alone
         file.write(secret)
         file.flush()
-        where = ["--isolation", "process", "--host", HOST, "--port", str(port)]
-        sys.argv = ["flower-supernode", *arguments, *where]
-        sys.argv += ["--superexec-auth-secret-file", file.name]
+        sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
+        sys.argv += ["--host", HOST, "--port", str(port), "--superexec-auth-secret-file", file.name]
         try:
             flower_supernode()
         except SystemExit as end:
@@ -73,7 +72,8 @@ def _work(port: int, secret: bytes, pace: NodePace) -> None:
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
 
     address = f"{HOST}:{port}"
-    _wait_for(port)
+    if not wait_for(port):
+        raise DataError(f"Flower's node did not start on port {port}.")
     auth = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={_ACQUIRE})
     client = _client(address, auth)
     request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
@@ -96,29 +96,25 @@ def _answer(address: str, token: str) -> None:
     from flwr.app import Error, Message
     from flwr.common.constant import ErrorCode, SubStatus
     from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
-    from flwr.supernode.runtime.run_clientapp import (
-        pull_task_input,
-        push_message,
-        push_task_output,
-    )
+    from flwr.supernode.runtime import run_clientapp as task
 
     from fedcover.carriers.network.flower.apps import client as app
 
     client = _client(address, RuntimeTokenHttpInterceptor(token))
     try:
         with _heartbeat(client):
-            message, context, _, _ = pull_task_input(client)
+            message, context, _, _ = task.pull_task_input(client)
             status, details = SubStatus.COMPLETED, ""
             try:
                 reply = app(message=message, context=context)
-            except Exception as error:  # the coordinator is told, and the node lives on
-                # Only its kind is told: its words may hold data.
+            except Exception as error:  # the node lives on
+                # The coordinator is told its kind alone: its words may hold data.
                 status, details = SubStatus.FAILED, type(error).__name__
                 code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
                 reply = Message(Error(code=code, reason=details), reply_to=message)
                 _log.exception("an order failed")
-            push_message(client, reply, context)
-            push_task_output(client, context, status, details)
+            task.push_message(client, reply, context)
+            task.push_task_output(client, context, status, details)
     finally:
         client.close()
 
@@ -156,11 +152,3 @@ def _heartbeat(client: Any) -> Iterator[None]:
         yield
     finally:
         done.set()
-
-
-def _wait_for(port: int) -> None:
-    for _ in range(600):
-        if listening(HOST, port):
-            return
-        time.sleep(0.1)
-    raise DataError(f"Flower's node did not start on port {port}.")

@@ -1,40 +1,24 @@
 """How long Flower waits: some of its pauses have no option, and cost seconds in every round.
 
 A SuperNode looks for its next message every three seconds, and for a reply of its own app every
-half second; whoever fetches a message of which a part is still on its way looks again for that part
-after a second, then two, and so on. They are shortened here, in this process alone. How often
-someone looks over the network follows from how long nothing has come: soon after the last message,
-seldom in a quiet time, so that waiting costs few requests. It is written for the versions of Flower
-that ``pyproject.toml`` allows.
+half second; for a part of a message that is still on its way after a second, then two, and so on.
+These pauses are shortened here, in this process alone. The longer nothing has come, the less often
+one looks over the network, so that waiting costs few requests. It is written for the versions of
+Flower that ``pyproject.toml`` allows.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 PARTS = 0.05  # seconds until a part of a message is looked for again
 
 
-@dataclass
-class Patience:
-    """The pause before one looks again: a share of the time in which nothing has come."""
-
-    share: float
-    shortest: float
-    longest: float
-    since: float = field(default_factory=time.monotonic)
-
-    def renew(self) -> None:
-        """Something has come."""
-        self.since = time.monotonic()
-
-    @property
-    def pause(self) -> float:
-        """In seconds."""
-        return min(max(self.share * (time.monotonic() - self.since), self.shortest), self.longest)
+def pause(since: float, share: float, shortest: float, longest: float) -> float:
+    """Seconds until one looks again: a share of the time in which nothing has come."""
+    return min(max(share * (time.monotonic() - since), shortest), longest)
 
 
 class NodePace:
@@ -43,29 +27,26 @@ class NodePace:
 
     def __init__(self) -> None:
         self.order, self.reply = threading.Event(), threading.Event()
-        self._patience = Patience(0.2, 0.1, 3.0)
+        self._since = time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Flower's node sleeps for seconds when no message is there, and for less when one is
         there but no reply to it."""
         if seconds > 1:
-            time.sleep(self._patience.pause)
+            time.sleep(pause(self._since, 0.2, 0.1, 3.0))
             return
         self.order.set()
         self.reply.wait(seconds)
         self.reply.clear()
-        self._patience.renew()
+        self._since = time.monotonic()
 
 
 def hurry() -> None:
     """Look again soon for the parts of a message."""
     from flwr.supercore.inflatable import inflatable_utils
 
-    for function in (
-        inflatable_utils.pull_objects,
-        inflatable_utils.pull_and_inflate_object_from_tree,
-    ):
-        defaults = function.__kwdefaults__
+    for name in ("pull_objects", "pull_and_inflate_object_from_tree"):
+        defaults = getattr(inflatable_utils, name).__kwdefaults__
         if not defaults or "initial_backoff" not in defaults:
             raise RuntimeError("this version of Flower is another than fedcover was written for")
         defaults |= {"initial_backoff": PARTS, "backoff_cap": 1.0}

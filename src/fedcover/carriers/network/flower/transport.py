@@ -15,7 +15,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from fedcover.carriers.network.flower.pace import Patience
+from fedcover.carriers.network.flower.pace import pause
 from fedcover.carriers.network.flower.wire import order_message, reply_of
 from fedcover.carriers.network.messages import Order, Reply
 from fedcover.errors import DataError
@@ -35,8 +35,8 @@ _log = getLogger(__name__)
 class FlowerTransport:
     """Sites are nodes of a grid; which node is which site, they say themselves."""
 
-    def __init__(self, grid: Grid, most: int = MOST) -> None:
-        self._grid, self._most = grid, most
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
         self.transfer = 0.0
         self._node: dict[str, int] = {}
         self._open: dict[str, tuple[str, Order]] = {}  # sent messages without a reply yet
@@ -91,8 +91,8 @@ class FlowerTransport:
 
     def _pull(self, seconds: float) -> Iterator[tuple[str, Reply | None]]:
         """Replies until the time is over; the receiver stops earlier by asking for no more."""
-        end = time.monotonic() + seconds
-        patience = Patience(0.1, 0.05, 1.0)
+        start = time.monotonic()
+        end = start + seconds
         while time.monotonic() < end:
             self._greet_newcomers(seconds)
             began = time.monotonic()
@@ -101,10 +101,9 @@ class FlowerTransport:
                 self.transfer += time.monotonic() - began
             self._arrived.extend(arrived)
             while self._arrived:  # who takes no more replies leaves the rest for the next round
-                named = self._read(self._arrived.popleft())
-                if named is not None:
+                if (named := self._read(self._arrived.popleft())) is not None:
                     yield named
-            time.sleep(min(patience.pause, max(end - time.monotonic(), 0)))
+            time.sleep(min(pause(start, 0.1, 0.05, 1.0), max(end - time.monotonic(), 0)))
 
     def _read(self, message: FlowerMessage) -> tuple[str, Reply | None] | None:
         asked, order = self._open.pop(message.metadata.reply_to_message_id, ("", None))
@@ -113,7 +112,7 @@ class FlowerTransport:
         if message.has_error() and message.error.code in GONE:
             return (asked, None) if order is self._orders.get(asked) else None
         try:
-            name, reply = reply_of(message, self._most)
+            name, reply = reply_of(message, MOST)
         except DataError as error:
             _log.warning("a reply of %s is of no use: %s", asked or "a newcomer", error)
             return (asked, Reply.to(order, problem=f"{error}.")) if asked else None

@@ -31,12 +31,11 @@ TYPES = ("float32", "float64", "int64", "uint8", "uint32", "bool")
 
 def order_message(order: Order, node: int, seconds: float) -> FlowerMessage:
     """A message that is dropped if its node does not fetch it in time."""
-    told = json.dumps([item.place for item in order.told])
+    told, first = json.dumps([item.place for item in order.told]), order.places[0]
     head = {"job": order.job, "places": json.dumps(order.places), "told": told}
-    arrays = [item.arrays for item in (*order.told, *order.items)]
-    first = order.places[0]
+    content = _packed(head, [arrays for _, arrays in order.messages])
     group = f"{first.part} {first.round}"
-    return FlowerMessage(_packed(head, arrays), node, QUERY, ttl=seconds, group_id=group)
+    return FlowerMessage(content, node, QUERY, ttl=seconds, group_id=group)
 
 
 def order_of(message: FlowerMessage) -> Order:
@@ -67,28 +66,24 @@ def reply_of(message: FlowerMessage, most: int) -> tuple[str, Reply]:
     if message.has_error():
         raise DataError(message.error.reason or "it failed without a word")
     try:
-        head = message.content.config_records[HEAD]
-        size = _size(message.content)
-        problem = str(head["problem"])
-        contents: tuple[Message, ...] = ()
+        head, bodies = message.content.config_records[HEAD], message.content.array_records.values()
+        problem, contents = str(head["problem"]), tuple[Message, ...]()
+        size = len(_short(message.content)) + sum(len(a.data) for b in bodies for a in b.values())
         if size > most:
             problem = f"it has {size} bytes, and at most {most} can be right"
         else:
             contents = tuple(_unpacked(message.content, int(str(head["answers"]))))
+        seconds = [max(float(str(head[key])), 0.0) for key in ("seconds", "preparing")]
         places = _places(head["places"])
-        seconds, preparing = (max(float(str(head[k])), 0.0) for k in ("seconds", "preparing"))
-        reply = Reply(str(head["job"]), places, contents, problem, seconds, preparing)
-        return str(head["site"]), reply
+        return str(head["site"]), Reply(str(head["job"]), places, contents, problem, *seconds)
     except Exception as error:  # whatever a node may have put together
         raise DataError(f"its message cannot be read: {type(error).__name__}") from error
 
 
 def _places(spelt: Any) -> tuple[Place, ...]:
     found = tuple(Place(*place) for place in _json(spelt))
-    for seed, part, verb, round_ in found:
-        if not (seed is None or isinstance(seed, int)) or not isinstance(round_, int):
-            raise ValueError("it says neither seed nor round")
-        if not isinstance(part, str) or not isinstance(verb, str):
+    for place in found:
+        if not all(map(isinstance, place, (int | None, str, str, int))):
             raise ValueError("it does not say what it belongs to")
     return found
 
@@ -110,11 +105,6 @@ def _packed(head: Mapping[str, Any], messages: Sequence[Message]) -> RecordDict:
         return RecordDict({HEAD: told})
     body = ArrayRecord({DATA: Array(np.frombuffer(data, dtype=np.uint8))})
     return RecordDict({HEAD: told, BODY: body})
-
-
-def _size(content: RecordDict) -> int:
-    bodies = content.array_records.values()
-    return len(_short(content)) + sum(len(a.data) for body in bodies for a in body.values())
 
 
 def _short(content: RecordDict) -> bytes:
