@@ -36,7 +36,7 @@ class LocalTraining:
         """What a process that was killed needs to go on; the oracle is never killed."""
         assert isinstance(self.program, Program)
         found: dict[str, NDArray[Any]] = {"round": np.array(self.round)}
-        found |= {f"adam.{name}": array for name, array in self.program.state().items()}
+        found |= {f"adam.{name}": array for name, array in self.program.optimiser.state().items()}
         for round_, weights in self.states.items():
             found |= arrays_of(weights, f"{round_}.")
         return found
@@ -46,7 +46,7 @@ class LocalTraining:
         assert isinstance(self.program, Program)
         self.round = int(state["round"])
         adam = {k.removeprefix("adam."): v for k, v in state.items() if k.startswith("adam.")}
-        self.program.restore(adam)
+        self.program.optimiser.restore(adam)
         rounds = {int(k.partition(".")[0]) for k in state if k[0].isdigit()}
         self.states = {r: found for r in rounds if (found := weights_of(state, f"{r}."))}
         if self.states:

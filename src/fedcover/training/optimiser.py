@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.training.first_layer import SparseFirst
 from fedcover.training.layout import Index
 from fedcover.training.plan import batches
 from fedcover.training.receptive_field import LinkField, TrainingField
@@ -90,10 +89,7 @@ class _Group:
     def __init__(self, stack: Stack, local: Parameters, steps: int, clients: Index) -> None:
         self.steps = steps
         rows = slice(int(clients[0]), int(clients[-1]) + 1)
-        first = rows
-        if isinstance(stack.first, SparseFirst):
-            first = stack.first.rows_of(rows.start, rows.stop)
-        self._rows = [first, rows, rows, rows]
+        self._rows = [stack.first_rows(rows.start, rows.stop), rows, rows, rows]
         self._views = [t[r] for t, r in zip(local, self._rows, strict=True)]
         self.adam = torch.optim.Adam(self._views, lr=stack.plan.lr, fused=True)
 

@@ -38,7 +38,7 @@ class Field:
         parts = [p[nodes].tocoo() for p in stack.propagation]
         source = np.concatenate([p.col for p in parts])
         self._hidden_nodes, hidden = distinct(source, len(stack.y))
-        self._hidden = stack.first.at(self._hidden_nodes, self.gradient)
+        self._hidden = stack.first.at(stack, self._hidden_nodes, self.gradient)
         place = self._places.numpy()
         row = [place[p.row] * stack.operators + i for i, p in enumerate(parts)]
         column = self._hidden.places[hidden]

@@ -20,7 +20,6 @@ from fedcover.training.plan import Federation, Plan, inputs, log_prior
 DENSE_FROM = 0.2
 DENSE_FROM_IN_BATCHES = 0.05
 
-
 Parameters = Weights
 """The weights of all stacked clients: every tensor has the clients in front. Of sparse features,
 ``first`` has the touched rows alone, (rows, o·hidden); of dense ones (clients, o·features, hidden).
@@ -41,27 +40,29 @@ class Stack:
             for number, client in enumerate(federation.clients, federation.first)
         ]
         members.sort(key=lambda member: -len(member[2].train))
-        self.plan = plan
+        self.plan, self.federations = plan, len(federations)
         self.clients = [client for _, _, client in members]
         self.federation_of = np.array([f for f, _, _ in members])
-        self.number_of = np.array([c for _, c, _ in members])
-        self.seed_of = np.array([federations[f].seed for f, _, _ in members])
         self.keys = [(int(federations[f].seed), number) for f, number, _ in members]
-        self.federations = len(federations)
-        self.starts = np.concatenate([[0], np.cumsum([c.nodes for c in self.clients])])
+        self.seed_of, self.number_of = np.array(self.keys).T
+        self.starts = np.cumsum([0, *(client.nodes for client in self.clients)])
         self.client_of_node = np.repeat(np.arange(len(self.clients)), np.diff(self.starts))
-        self.y = np.concatenate([c.y for c in self.clients])
+        self.y = np.concatenate([client.y for client in self.clients])
         self.operators = operators(plan.model)
         self.features = self.clients[0].x.shape[1]
 
         edges = [c.edge_index + s for c, s in zip(self.clients, self.starts, strict=False)]
+        weight = np.concatenate([client.edge_weight for client in self.clients])
         nodes = len(self.y)
-        weight = np.concatenate([c.edge_weight for c in self.clients])
         self.propagation = propagation(plan.model, np.concatenate(edges, axis=1), nodes, weight)
         stored = sum(c.x.nnz if sp.issparse(c.x) else np.count_nonzero(c.x) for c in self.clients)
         dense_from = DENSE_FROM if plan.batch_size is None else DENSE_FROM_IN_BATCHES
         layer = SparseFirst if stored < dense_from * nodes * self.features else DenseFirst
-        self.first = layer(self.clients, self.starts, self.propagation, plan.dtype)
+        self.first = layer(self)
+
+    def first_rows(self, start: int, stop: int) -> slice:
+        """The rows of the first layer's weights that belong to clients ``start:stop``."""
+        return slice(*np.searchsorted(self.first.client_of_row, [start, stop]).tolist())
 
     def prior(self, nodes: Index) -> Tensor | None:
         """What is added to the logits of these nodes; None: nothing."""
@@ -73,5 +74,5 @@ class Stack:
 
     def nodes(self, role: str) -> Index:
         """The numbers of all ``train`` or ``valid`` nodes, in ascending order."""
-        local = [np.sort(getattr(c, role)) for c in self.clients]
+        local = [np.sort(getattr(client, role)) for client in self.clients]
         return np.concatenate([n + s for n, s in zip(local, self.starts, strict=False)])
