@@ -35,8 +35,7 @@ class LocalTraining:
     def state(self) -> dict[str, NDArray[Any]]:
         """What a process that was killed needs to go on; the oracle is never killed."""
         assert isinstance(self.program, Program)
-        found: dict[str, NDArray[Any]] = {"round": np.array(self.round)}
-        found |= {f"adam.{name}": array for name, array in self.program.optimiser.state().items()}
+        found = {"round": np.array(self.round), **self.program.optimiser.state()}
         for round_, weights in self.states.items():
             found |= arrays_of(weights, f"{round_}.")
         return found
@@ -45,8 +44,7 @@ class LocalTraining:
         """Go on where :meth:`state` was taken."""
         assert isinstance(self.program, Program)
         self.round = int(state["round"])
-        adam = {k.removeprefix("adam."): v for k, v in state.items() if k.startswith("adam.")}
-        self.program.optimiser.restore(adam)
+        self.program.optimiser.restore(state)
         rounds = {int(k.partition(".")[0]) for k in state if k[0].isdigit()}
         self.states = {r: found for r in rounds if (found := weights_of(state, f"{r}."))}
         if self.states:
@@ -71,8 +69,7 @@ class LocalTraining:
 def train(party: Party, part: str, round_: int, query: Message) -> Message:
     """One round of a model that is averaged: the loss of what came, and the change by training."""
     training = _under_way(party, part, int(query["total"]))
-    given = weights_of(query)
-    if given is not None:
+    if (given := weights_of(query)) is not None:
         training.program.receive([given])
     reply = training.loss()
     if query["fit"]:
@@ -111,13 +108,12 @@ def _own(party: Party, part: str, round_: int, keep: int) -> LocalTraining:
     """
     training = _under_way(party, part)
     if training.round > round_ or (0 <= keep <= training.round and keep not in training.states):
-        del party.training[part]
         training = _under_way(party, part, anew=True)
     return training
 
 
 def _under_way(party: Party, part: str, total: int = 1, *, anew: bool = False) -> LocalTraining:
-    if part not in party.training:
+    if anew or part not in party.training:
         plan, start = party.plan(part), start_of(part)
         federation = Federation([party.graph_of(part)], party.data.seed, first=party.number)
         begin = None if start is None else [party.weights[start]]

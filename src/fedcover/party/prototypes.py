@@ -154,12 +154,12 @@ def means(
     weights: NDArray[np.number] | None = None,
 ) -> NDArray[np.float64]:
     """The (weighted) mean of each cluster's points, by label."""
-    parts = []
-    for k in range(labels.max() + 1):
-        mine = labels == k
+
+    def mean(mine: NDArray[np.bool_]) -> NDArray[np.float64]:
         share = None if weights is None else weights[mine]
-        parts.append(np.average(points[mine].astype(np.float64), axis=0, weights=share))
-    return np.stack(parts)
+        return np.average(points[mine].astype(np.float64), axis=0, weights=share)
+
+    return np.stack([mean(labels == k) for k in range(labels.max() + 1)])
 
 
 def _k_means(

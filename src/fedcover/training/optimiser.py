@@ -58,14 +58,14 @@ class Optimiser:
                     group.step(gradients)
 
     def state(self) -> dict[str, NDArray[np.floating]]:
-        """What Adam remembers, by name; empty before the first step."""
-        named = (adam_state(group.adam, f"{g}.") for g, group in enumerate(self._groups))
+        """What Adam remembers, by names that begin with ``adam.``; empty before the first step."""
+        named = (adam_state(group.adam, f"adam.{g}.") for g, group in enumerate(self._groups))
         return {name: value for own in named for name, value in own.items()}
 
     def restore(self, state: Mapping[str, NDArray[np.floating]]) -> None:
         """Go on from what :meth:`state` returned."""
         for g, group in enumerate(self._groups):
-            restore_adam(group.adam, state, f"{g}.")
+            restore_adam(group.adam, state, f"adam.{g}.")
 
     def _batches(self, round_: int) -> Iterator[TrainingField]:
         """For each step, the field of the batches of those clients that still have one."""

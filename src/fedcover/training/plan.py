@@ -120,11 +120,12 @@ def inputs(client: PartyGraph, plan: Plan) -> Features:
     x = client.x
     if not plan.unit_features:
         return x
-    norm = sp.linalg.norm(x, axis=1) if sp.issparse(x) else np.linalg.norm(x, axis=1)
+    norm = (sp.linalg if sp.issparse(x) else np.linalg).norm(x, axis=1)
     scale = 1.0 / np.where(norm > 0, norm, 1.0)
-    if sp.issparse(x):
-        return (sp.diags_array(scale) @ x).tocsr().astype(np.float32)
-    return (x * scale[:, None]).astype(np.float32)
+    if not sp.issparse(x):
+        return (x * scale[:, None]).astype(np.float32)
+    values = (x.data * np.repeat(scale, np.diff(x.indptr))).astype(np.float32)
+    return sp.csr_array((values, x.indices, x.indptr), shape=x.shape)
 
 
 def log_prior(client: PartyGraph, plan: Plan) -> NDArray[np.float64]:

@@ -121,7 +121,7 @@ class Program:
             logits = self._validation.logits(self._local)
             loss = cross_entropy(logits, self._validation.y, reduction="none").double().numpy()
             own = np.bincount(self._valid_client, loss, minlength=len(federation_of))
-            np.add.at(total, federation_of, encode_loss(own))
+            np.add.at(total, federation_of, encode_loss(own.astype(np.float64)))
         self.seconds += time.perf_counter() - began
         return total, count
 

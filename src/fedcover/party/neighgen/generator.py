@@ -1,9 +1,9 @@
 r"""NeighGen's parts above its encoder (FedSage+, section 4), for all parties of a stack.
 
-From a node's embedding :math:`z_v` the degree predictor dGen says how many neighbours are missing,
-:math:`\tilde n_v = \mathrm{relu}(w^\top z_v + b)`, and the feature generator fGen what they look
-like: each generated neighbour is one draw of :math:`\mathrm{fGen}(z_v + \epsilon)` with
-:math:`\epsilon \sim N(0, I)` and one hidden layer. Every tensor has the parties in front.
+From a node's embedding :math:`z_v`, dGen predicts how many neighbours are missing,
+:math:`\tilde n_v = \mathrm{relu}(w^\top z_v + b)`, and fGen, with one hidden layer, what they look
+like: :math:`\mathrm{fGen}(z_v + \epsilon)` with a draw of :math:`\epsilon \sim N(0, I)` for each.
+Every tensor has the parties in front.
 
 The cross-party term (section 4.2) is an exchange that keeps our privacy rules. Party i wants
 vectors near the *others'* nodes, too: for each other party j,
@@ -103,11 +103,6 @@ def _uniform(rngs: Sequence[np.random.Generator], shape: tuple[int, ...], limit:
     return torch.from_numpy(drawn)
 
 
-def degree_loss(predicted: Tensor, true: Tensor) -> Tensor:
-    """Smooth L1 for each node (its paper's equation for dGen)."""
-    return functional.smooth_l1_loss(predicted, true, reduction="none")
-
-
 def grouped(
     points: NDArray[np.float32], count: int, min_size: int, rng: np.random.Generator
 ) -> Index:
@@ -167,9 +162,8 @@ def summed_gradients(
 ) -> Generator:
     """For each sender i, the sum of the gradients of L_ij over the parties j in ``targets``.
 
-    One party has its own rows in ``targets``. The forward and the backward pass of i's generator
-    are the same whoever computes them, so that a process with many parties does them once, with the
-    sum of the errors that these parties find.
+    The forward and the backward pass of i's generator are the same whoever computes them, so that a
+    process with many parties does them once, with the sum of the errors that these parties find.
     """
     weights = [tensor.detach().requires_grad_() for tensor in generator]
     with torch.enable_grad():
@@ -196,11 +190,6 @@ def _errors(
     real = torch.arange(generated.shape[1]) < rows[:, None]
     other = torch.tensor(list(answering)) != torch.from_numpy(senders)[:, None]
     weight = (real[:, :, None] & other[:, None, :]).flatten(0, 1).to(flat.dtype)
-    nearest = functional.embedding_bag(
-        torch.stack(chosen, dim=1),
-        torch.cat(list(answering.values())),
-        mode="sum",
-        per_sample_weights=weight,
-    )
-    errors = 2 * (flat * weight.sum(dim=1, keepdim=True) - nearest)
-    return errors.view_as(generated)
+    places, table = torch.stack(chosen, dim=1), torch.cat(list(answering.values()))
+    nearest = functional.embedding_bag(places, table, mode="sum", per_sample_weights=weight)
+    return (2 * (flat * weight.sum(dim=1, keepdim=True) - nearest)).view_as(generated)
