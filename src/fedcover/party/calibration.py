@@ -19,28 +19,29 @@ from fedcover.graphs.similar import similar_to
 from fedcover.graphs.splits import Role
 from fedcover.models import mixture
 from fedcover.plans import GROUPS, cases_of
+from fedcover.training.plan import Index, Rows
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
 
-Logits = NDArray[np.float32]
+Probs = NDArray[np.float64]
 
 
-def logits(party: Party, method: str) -> Logits:
+def logits(party: Party, method: str) -> Rows:
     """What the method's models together say about the party's nodes; of a mixture, the logarithm
     of the mixed probabilities."""
     recipe = recipe_of(method)
     if recipe.personal != "mix":
         return party.logits(list(recipe.models.values())[-1])
 
-    def make() -> Logits:
+    def make() -> Rows:
         mixed = mixture.mixed(_probs_by_model(party, method), mixture_weights(party, method))
         return np.log(np.maximum(mixed, mixture.TINY)).astype(np.float32)
 
     return party.once(("mixed", method), make)
 
 
-def mixture_weights(party: Party, method: str) -> NDArray[np.float64]:
+def mixture_weights(party: Party, method: str) -> Probs:
     """The party's weights of its models, from its own validation nodes and the means of all."""
     grid = mixture.simplex(len(recipe_of(method).models))
     mean = party.knows(f"{method}/mixture")["mean"]
@@ -53,7 +54,7 @@ def _temperature(party: Party, part: str) -> float:
     return 1.0 if told is None else float(told["temperature"])
 
 
-def _probs_by_model(party: Party, method: str) -> list[NDArray[np.float64]]:
+def _probs_by_model(party: Party, method: str) -> list[Probs]:
     # Every model is brought to its own temperature first, so that a weight is not spent on
     # correcting confidence.
     return [
@@ -62,7 +63,7 @@ def _probs_by_model(party: Party, method: str) -> list[NDArray[np.float64]]:
     ]
 
 
-def _true_probs(party: Party, method: str) -> NDArray[np.float64]:
+def _true_probs(party: Party, method: str) -> Probs:
     """Validation nodes × models: the probability of the true label."""
     valid = party.data.nodes(Role.VALID)
     y = party.data.y[valid]
@@ -86,10 +87,10 @@ def temperature(party: Party, part: str, query: Message) -> Message:
     return conformal.TEMPERATURES[party.config.temperature].client(local, query)
 
 
-def probs(party: Party, method: str) -> NDArray[np.float64]:
+def probs(party: Party, method: str) -> Probs:
     """The probabilities of all the party's nodes, at the method's temperature."""
 
-    def make() -> NDArray[np.float64]:
+    def make() -> Probs:
         fitted = _temperature(party, f"{method}/temperature")
         return conformal.softmax(logits(party, method), fitted)
 
@@ -119,7 +120,7 @@ def _graph_scores(party: Party, method: str, name: str) -> conformal.GraphScores
     return conformal.graph_scores(base, party.data.edge_index, nodes, weight)
 
 
-def _plain_scores(party: Party, method: str, name: str) -> NDArray[np.float32]:
+def _plain_scores(party: Party, method: str, name: str) -> Rows:
     constants, told = None, party.told.get(f"{method}/raps")
     if told is not None:
         nu, k_reg = told["constants"].tolist()
@@ -127,15 +128,15 @@ def _plain_scores(party: Party, method: str, name: str) -> NDArray[np.float32]:
     return conformal.score(name, probs(party, method), party.data.u, constants)
 
 
-def similar(party: Party) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def similar(party: Party) -> tuple[Index, Probs]:
     """Each node's similar nodes and their cosines; features alone decide."""
     return party.once("similar", lambda: similar_to(party.graph.x))
 
 
-def scores(party: Party, method: str, name: str) -> NDArray[np.float32]:
+def scores(party: Party, method: str, name: str) -> Rows:
     """Nodes × labels."""
 
-    def make() -> NDArray[np.float32]:
+    def make() -> Rows:
         if name not in conformal.GRAPH_SCORES:
             return _plain_scores(party, method, name)
         weights = party.knows(f"{method}/weights of {name}")["weights"].tolist()
@@ -144,7 +145,7 @@ def scores(party: Party, method: str, name: str) -> NDArray[np.float32]:
     return party.once(("scores", method, name), make)
 
 
-def member(party: Party) -> NDArray[np.int64]:
+def member(party: Party) -> Index:
     """Which threshold each node takes, where classes, parties or groups have their own."""
     kind, data = party.config.calibrate, party.data
     if kind == "class":
@@ -188,7 +189,7 @@ def sets(party: Party, part: str, query: Message) -> Message:
 
 
 def sets_of(
-    party: Party, method: str, name: str, q_hat: NDArray[np.floating], nodes: NDArray[np.int64]
+    party: Party, method: str, name: str, q_hat: NDArray[np.floating], nodes: Index
 ) -> NDArray[np.bool_]:
     """The sets of some of the party's nodes at one threshold, or at one for each label or group."""
     rows = scores(party, method, name)[nodes]

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError
@@ -28,7 +27,7 @@ from fedcover.models import Weights
 from fedcover.party.augment import append_rows, augment, choose_links, mean_entries, trimmed
 from fedcover.party.prototypes import all_prototypes
 from fedcover.plans import LINKER, PROTOTYPES
-from fedcover.training.plan import Features, PartyGraph, Progress
+from fedcover.training.plan import Features, Index, PartyGraph, Progress, Rows
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
@@ -39,12 +38,12 @@ class Received:
     """What a party has got from the others for one M, and how it would link it."""
 
     features: Features  # (m, d), trimmed
-    owner: NDArray[np.int64]  # the party that each prototype comes from
-    latent: NDArray[np.float32]  # (m, latent): where the VGAE puts the prototypes
-    local: NDArray[np.float32]  # (n, latent): and the party's own nodes
+    owner: Index  # the party that each prototype comes from
+    latent: Rows  # (m, latent): where the VGAE puts the prototypes
+    local: Rows  # (n, latent): and the party's own nodes
 
 
-Got = dict[int, tuple[Features, NDArray[np.int64]]]  # by M: trimmed features, owners
+Got = dict[int, tuple[Features, Index]]  # by M: trimmed features, owners
 
 
 def prototypes(
@@ -131,9 +130,9 @@ def unlinked(party: Party) -> PartyGraph:
     )
 
 
-def isolated(features: Features, weights: Weights) -> NDArray[np.float32]:
+def isolated(features: Features, weights: Weights) -> Rows:
     """The GCN's outputs for nodes without edges, whose only neighbour is themselves."""
     first, first_bias, second, second_bias = (tensor.numpy() for tensor in weights)
     hidden = np.maximum(features @ first + first_bias, 0)
-    outputs: NDArray[np.float32] = hidden @ second + second_bias
+    outputs: Rows = hidden @ second + second_bias
     return outputs

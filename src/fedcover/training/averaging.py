@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from fedcover.models import Weights
-from fedcover.training.first_layer import SparseFirst
 from fedcover.training.layout import Bag
-from fedcover.training.stack import Parameters, Stack
+from fedcover.training.stack import Parameters, SparseFirst, Stack
 
 
 class Averaging:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from fedcover.errors import DataError
 
 Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × features
+Rows: TypeAlias = NDArray[np.float32]
+Index: TypeAlias = NDArray[np.int64]
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called as ``progress(stage, done, total)``."""
@@ -24,10 +26,10 @@ class PartyGraph:
     """One party's graph, with local node numbers. It never leaves the party."""
 
     x: Features
-    edge_index: NDArray[np.int64]
-    y: NDArray[np.int64]
-    train: NDArray[np.int64]
-    valid: NDArray[np.int64]
+    edge_index: Index
+    y: Index
+    train: Index
+    valid: Index
     generated: int = 0  # nodes at the end that stand for neighbours elsewhere; they have no label
     generated_weight: float = 1.0  # of an edge to one of these
 
@@ -42,7 +44,7 @@ class PartyGraph:
         return len(self.y) - self.generated
 
     @property
-    def real_edges(self) -> NDArray[np.int64]:
+    def real_edges(self) -> Index:
         """The edges between real nodes."""
         return self.edge_index[:, (self.edge_index < self.own).all(axis=0)]
 
@@ -100,19 +102,17 @@ class Plan:
     unit_features: bool = False  # whether the model sees every node's features at length 1
 
 
-def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list[NDArray[np.int64]]:
+def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list[Index]:
     """The positions among a client's ``count`` training nodes that each local step sees.
 
     The order depends on nothing but the arguments, so that all engines agree.
     """
-    if plan.batch_size is None or count <= plan.batch_size:
+    size = plan.batch_size
+    if size is None or count <= size:
         return [np.arange(count)] * plan.local_epochs
-    steps: list[NDArray[np.int64]] = []
     rng = np.random.default_rng([seed, client, round_])
-    for _ in range(plan.local_epochs):
-        order = rng.permutation(count)
-        steps += [order[i : i + plan.batch_size] for i in range(0, count, plan.batch_size)]
-    return steps
+    orders = [rng.permutation(count) for _ in range(plan.local_epochs)]
+    return [order[i : i + size] for order in orders for i in range(0, count, size)]
 
 
 def inputs(client: PartyGraph, plan: Plan) -> Features:

@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 from fedcover import fixed_point
 from fedcover.errors import DataError
 from fedcover.models import Weights, initial_weights
-from fedcover.models.gnn import weight_shapes
+from fedcover.models.gnn import arrays_of, weight_shapes
 from fedcover.training.averaging import Averaging
 from fedcover.training.optimiser import Optimiser
 from fedcover.training.plan import Federation, PartyGraph, Plan, initialiser
@@ -40,10 +40,7 @@ def fraction_bits(dtype: torch.dtype) -> int:
 def as_integers(terms: Weights) -> dict[str, fixed_point.Integers]:
     """A party's terms of the sum as it sends them."""
     try:
-        return {
-            name: fixed_point.encode(tensor.numpy(), bits=0)
-            for name, tensor in terms._asdict().items()
-        }
+        return {name: fixed_point.encode(array, bits=0) for name, array in arrays_of(terms).items()}
     except DataError as error:
         raise DataError(
             "training diverged: a weight is not a number, or beyond all bounds; scale the features "
@@ -215,6 +212,4 @@ def mean_loss(total: int, count: int) -> float:
     """The mean over all parties' validation nodes; NaN without any, infinite if it is no number."""
     if not count:
         return float("nan")
-    if total < 0:
-        return float("inf")
-    return float(fixed_point.decode(total)) / count
+    return float("inf") if total < 0 else float(fixed_point.decode(total)) / count

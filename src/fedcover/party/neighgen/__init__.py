@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedcover import fixed_point
 from fedcover.config import NeighGenSettings
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError
-from fedcover.models.gnn import WEIGHTS
+from fedcover.models.gnn import WEIGHTS, arrays_of
 from fedcover.party.neighgen import generator
 from fedcover.party.neighgen.program import NeighGens
 from fedcover.plans import MEND
-from fedcover.training.plan import PartyGraph, Progress
+from fedcover.training.plan import PartyGraph, Progress, Rows
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
@@ -52,12 +51,12 @@ def gradients(parties: Sequence[Party], round_: int, query: Message) -> Message:
         np.unique(owner),
         {party.number: _answering_rows(party) for party in parties},
     )
-    named = found._asdict().items()
-    return {name: fixed_point.encode(array.numpy(), generator.BITS) for name, array in named}
+    named = arrays_of(found).items()
+    return {name: fixed_point.encode(array, generator.BITS) for name, array in named}
 
 
-def _answering_rows(party: Party) -> NDArray[np.float32]:
-    def make() -> NDArray[np.float32]:
+def _answering_rows(party: Party) -> Rows:
+    def make() -> Rows:
         rng = np.random.default_rng([*party.data.key, 0x7A46])
         return generator.answering_rows(party.graph.x, party.config.neighgen, rng)
 

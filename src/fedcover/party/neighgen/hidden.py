@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.models.vae import dense
 from fedcover.training.layout import Layout
-from fedcover.training.plan import PartyGraph
+from fedcover.training.plan import Index, PartyGraph
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,11 @@ class Impaired:
     """
 
     graph: PartyGraph
-    hidden: NDArray[np.int64]
+    hidden: Index
     missing: sp.csr_array
 
     @property
-    def visible(self) -> NDArray[np.int64]:
+    def visible(self) -> Index:
         """The nodes that are left, ascending."""
         return self.graph.train
 
@@ -79,7 +78,7 @@ class Matching:
         self._idle = [int(own[0]) for own in visible]
         self.has_pairs = np.array([len(pairs) > 0 for pairs in self._pairs])
 
-    def draw(self, rngs: Sequence[np.random.Generator], rows: int) -> NDArray[np.int64]:
+    def draw(self, rngs: Sequence[np.random.Generator], rows: int) -> Index:
         """For each party ``rows`` nodes, drawn as often as they have vectors in the loss.
 
         A node with n hidden neighbours has min(n, most). A party whose nodes have none gets one
@@ -91,7 +90,7 @@ class Matching:
         ]
         return np.stack(drawn)
 
-    def nearest(self, generated: Tensor, nodes: NDArray[np.int64]) -> Tensor:
+    def nearest(self, generated: Tensor, nodes: Index) -> Tensor:
         """For each row of ``generated`` (parties, rows, features), made for the node of the same
         place in ``nodes``, the features of that node's nearest hidden neighbour."""
         rows = generated.shape[1]

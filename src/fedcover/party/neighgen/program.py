@@ -28,9 +28,8 @@ from fedcover.party.neighgen import generator as parts
 from fedcover.party.neighgen.generator import Degrees, Generator
 from fedcover.party.neighgen.hidden import Matching, impair
 from fedcover.training.averaging import Averaging
-from fedcover.training.layout import Index
 from fedcover.training.optimiser import adam_state, restore_adam
-from fedcover.training.plan import Federation, PartyGraph, Plan
+from fedcover.training.plan import Federation, Index, PartyGraph, Plan
 from fedcover.training.receptive_field import Field, GradientField
 from fedcover.training.stack import Stack
 
@@ -139,17 +138,12 @@ class NeighGens:
         z = Field(stack, np.arange(len(stack.y))).logits(self._encoder)
         missing = self._degrees.predict(z, torch.from_numpy(stack.client_of_node))
         self._check(missing, stack.client_of_node)
-        sizes, missing = (
-            np.diff(stack.starts).tolist(),
-            missing.round().clamp(max=self._settings.most),
-        )
-        by_place = list(zip(torch.split(z, sizes), torch.split(missing.long(), sizes), strict=True))
+        missing = missing.round().clamp(max=self._settings.most).long()
         found = []
-        for p, k in enumerate(np.argsort(self._order)):
-            own_z, count = by_place[k]
-            rng = np.random.default_rng([*self._given[p], 0x3E2D])
-            node = torch.repeat_interleave(count)
-            found.append(_mended(self._graphs[p], own_z, node, self._generator.of(k), rng))
+        for graph, key, k in zip(self._graphs, self._given, np.argsort(self._order), strict=True):
+            own = slice(stack.starts[k], stack.starts[k + 1])
+            node, rng = torch.repeat_interleave(missing[own]), np.random.default_rng([*key, 0x3E2D])
+            found.append(_mended(graph, z[own], node, self._generator.of(k), rng))
         return found
 
     def state(self) -> dict[str, NDArray[Any]]:
