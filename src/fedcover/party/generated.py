@@ -3,12 +3,11 @@
 1. Every party trains a VAE on its training features and sends k-means centres of what it
    reconstructs, for every number M that is to be tried (paper, section 5.2).
 2. It receives the others' prototypes and trims them to its own nodes' length.
-3. A VGAE is trained over all parties with the prototypes as isolated nodes (section 5.3).
+3. A VGAE is trained over all parties with the prototypes as isolated nodes (section 5.3): those of
+   the largest M, of which the others are averages, so that one VGAE serves all M.
 4. It links its nodes to prototypes by the VGAE's inner products.
 
-No label is used, and calibration and test nodes are treated alike. One VGAE serves all M: the
-prototypes have no links while it is trained, and never serve as examples of nodes without links.
-It sees those of the largest M; the others are averages of these.
+No label is used, and calibration and test nodes are treated alike.
 """
 
 from __future__ import annotations

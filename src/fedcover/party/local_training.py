@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from fedcover.conformal.protocol import Message
 from fedcover.fixed_point import Integers
 from fedcover.models.gnn import Weights, arrays_of, weights_of
-from fedcover.plans import start_of
 from fedcover.training.plan import Federation
 from fedcover.training.program import Program
 
@@ -114,10 +113,10 @@ def _own(party: Party, part: str, round_: int, keep: int) -> LocalTraining:
 
 def _under_way(party: Party, part: str, total: int = 1, *, anew: bool = False) -> LocalTraining:
     if anew or part not in party.training:
-        plan, start = party.plan(part), start_of(part)
+        plan, (name, _, step) = party.plan(part), part.rpartition("/")
         federation = Federation([party.graph_of(part)], party.data.seed, first=party.number)
-        begin = None if start is None else [party.weights[start]]
-        training = LocalTraining(party.engine([federation], plan, begin, total))
+        start = [party.weights[f"{name}/shared"]] if step == "tuned" else None
+        training = LocalTraining(party.engine([federation], plan, start, total))
         state = None if anew else party.recall(part)
         if state is not None:
             training.restore(state)

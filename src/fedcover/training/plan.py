@@ -131,10 +131,9 @@ def inputs(client: PartyGraph, plan: Plan) -> Features:
 def log_prior(client: PartyGraph, plan: Plan) -> NDArray[np.float64]:
     r"""What is added to a client's logits for its label mix, one number a label.
 
-    It is :math:`\tau \log \pi_k` with the client's own training labels
-    :math:`\pi_k(y) = (n_{ky} + s/C) / (n_k + s)`: the shared model learns what is common to all
-    clients, as if each saw every label alike, and each puts its own mix back (docs/sharper.md).
-    A label that a client never trained on is made unlikely, never impossible.
+    It is :math:`\tau \log \pi_k` with :math:`\pi_k(y) = (n_{ky} + s/C) / (n_k + s)` of its training
+    labels: the shared model learns what is common to all clients, and each puts its own mix back
+    (docs/sharper.md). A label that it never trained on is made unlikely, never impossible.
     """
     if plan.prior is None:
         return np.zeros(plan.classes)

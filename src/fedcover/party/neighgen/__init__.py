@@ -1,10 +1,8 @@
 """NeighGen, FedSage+'s generator of missing neighbours (Zhang et al., NeurIPS 2021).
 
-Here is what parties answer while their graphs are mended: some of one process, or one alone.
-
-The conversation is :func:`fedcover.algorithm.fedsage.mend`. Training follows a schedule that all
-know, ``warm_up`` epochs before the first exchange and ``local_epochs`` after each: a request that
-comes again, after a crash say, finds its epochs done, and gets the same answer.
+Here is what parties of one process answer to :func:`fedcover.algorithm.fedsage.mend`. All know the
+schedule, ``warm_up`` epochs before the first exchange and ``local_epochs`` after each: a request
+that comes again, after a crash say, finds its epochs done, and gets the same answer.
 """
 
 from __future__ import annotations
