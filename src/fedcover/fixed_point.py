@@ -25,9 +25,13 @@ _LIMB, _LIMBS, _BELOW = 32, 14, 160  # a wide number has 14 limbs of 32 bits, 16
 def encode(values: ArrayLike, bits: int = BITS) -> Integers:
     """The nearest multiples of 2^-bits, as integers; what is not finite or too large is refused."""
     scaled = np.rint(np.asarray(values, dtype=np.float64) * 2.0**bits)
-    if not (np.abs(scaled) < _LARGEST).all():  # False for NaN, too
-        raise DataError("a number to be added up is not finite, or too large to be sent.")
+    _check(scaled, _LARGEST)
     return scaled.astype(np.int64)
+
+
+def _check(values: NDArray[np.float64], below: float) -> None:
+    if not (np.abs(values) < below).all():  # False for NaN, too
+        raise DataError("a number to be added up is not finite, or too large to be sent.")
 
 
 def decode(total: ArrayLike, bits: int = BITS) -> NDArray[np.float64]:
@@ -38,8 +42,7 @@ def decode(total: ArrayLike, bits: int = BITS) -> NDArray[np.float64]:
 def encode_wide(values: ArrayLike) -> Integers:
     """Any float64 between 1e-40 and 1e80 in magnitude, in limbs: one more axis at the end."""
     array = np.asarray(values, dtype=np.float64)
-    if not (np.abs(array) < 1e80).all():
-        raise DataError("a number to be added up is not finite, or too large to be sent.")
+    _check(array, 1e80)
     limbs = np.empty((array.size, _LIMBS), dtype=np.int64)
     for row, value in zip(limbs, array.ravel().tolist(), strict=True):
         numerator, denominator = value.as_integer_ratio()

@@ -15,12 +15,8 @@ from fedcover.training.plan import Plan, Prior
 
 SCALING, GROUPS = "data/scaling", "data/groups"
 """The parts of what parties agree on before training: scales of features, names of groups."""
-PROTOTYPES = "gen/prototypes"
-"""The part of Gen's prototypes."""
-LINKER = "gen/links"
-"""The part of Gen's link predictor."""
-MEND = "fedsage+/mend"
-"""The part of FedSage+'s generators."""
+PROTOTYPES, LINKER, MEND = "gen/prototypes", "gen/links", "fedsage+/mend"
+"""The parts of Gen's prototypes, of its link predictor, and of FedSage+'s generators."""
 
 
 def cell_part(recipe: Recipe, prototypes: int, share: float) -> str:
@@ -30,10 +26,8 @@ def cell_part(recipe: Recipe, prototypes: int, share: float) -> str:
 
 def cell_of(step: str) -> tuple[int, float] | None:
     """M and p of a step of :func:`cell_part`; None for another step."""
-    if not step.startswith("cell "):
-        return None
-    prototypes, share = step.split(" ")[1:]
-    return int(prototypes), float(share)
+    kind, *cell = step.split(" ")
+    return (int(cell[0]), float(cell[1])) if kind == "cell" and cell else None
 
 
 def plan_of(config: Config, classes: int, part: str) -> Plan:
@@ -68,12 +62,6 @@ def plan_of(config: Config, classes: int, part: str) -> Plan:
         rounds = min(config.gen.screening, config.rounds)
         return replace(plan, rounds=rounds, batch_size=None)
     return plan
-
-
-def start_of(part: str) -> str | None:
-    """The part of the model that this one starts with; None: with weights drawn from the seed."""
-    name, _, step = part.rpartition("/")
-    return f"{name}/shared" if step == "tuned" else None
 
 
 def link_plan(gen: GenSettings) -> Plan:

@@ -7,9 +7,8 @@ import torch
 
 from fedcover.models import Weights
 from fedcover.training.averaging import Averaging
-from fedcover.training.first_layer import DenseFirst, SparseFirst
 from fedcover.training.plan import Federation, PartyGraph, Plan
-from fedcover.training.stack import Stack
+from fedcover.training.stack import DenseFirst, SparseFirst, Stack
 
 BITS = 20
 NO_EDGES = np.empty((2, 0), dtype=np.int64)

@@ -46,12 +46,6 @@ def groups(party: Party, _part: str, _query: Message) -> Message:
     return {"names": text(names)}
 
 
-def _prototypes(
-    parties: Sequence[Party], _round: int, _queries: Sequence[Message], report: Progress
-) -> list[Message]:
-    return generated.prototypes(parties, lambda done: report("VAEs gen", done, len(parties)))
-
-
 TRAINING: dict[str, Callable[[Party, str, int, Message], Message]] = {
     "train": local_training.train,
     "train alone": local_training.train_alone,
@@ -60,12 +54,12 @@ TRAINING: dict[str, Callable[[Party, str, int, Message], Message]] = {
 TOGETHER: dict[
     str, Callable[[Sequence[Party], int, Sequence[Message], Progress], list[Message]]
 ] = {
-    "prototypes": _prototypes,
+    "prototypes": generated.prototypes,
     "generators": neighgen.generators,
     "mend": neighgen.mend,
 }
 SUMS: dict[str, Callable[[Sequence[Party], int, Message], Message]] = {
-    "gradients": neighgen.gradients
+    "gradients": neighgen.gradients,
 }
 ANSWERS: dict[str, Callable[[Party, str, Message], Message]] = {
     "columns": columns,

@@ -14,25 +14,23 @@ from numpy.typing import NDArray
 
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.plans import count_links
-from fedcover.training.plan import Features, PartyGraph
+from fedcover.training.plan import Features, Index, PartyGraph, Rows
 
 BLOCK = 2_000_000  # pairs scored at once
 
 
 def augment(
-    client: PartyGraph, features: Features, links: NDArray[np.int64], weight: float = 1.0
+    client: PartyGraph, features: Features, links: Index, weight: float = 1.0
 ) -> PartyGraph:
     """The client's graph with generated nodes after its own, and an edge both ways for each link.
 
-    These edges count ``weight``, the client's own 1.
-
-    ``links`` (2, m) holds positions in ``features`` above, local nodes below. Generated nodes
-    without a link are left out. The others have no label and belong to no split, so they enter no
-    loss, no calibration and no metric.
+    ``links`` (2, m) holds positions in ``features`` above, local nodes below; such an edge counts
+    ``weight``, the client's own 1. Generated nodes without a link are left out. The others have no
+    label and belong to no split, so they enter no loss, no calibration and no metric.
     """
     linked, generated = np.unique(links[0], return_inverse=True)
-    new, local = generated + client.nodes, links[1]
-    both_ways = np.stack([np.concatenate([new, local]), np.concatenate([local, new])])
+    new = np.stack([generated + client.nodes, links[1]])
+    both_ways = np.concatenate([new, new[::-1]], axis=1)
     return replace(
         client,
         x=append_rows(client.x, features[linked]),
@@ -57,13 +55,11 @@ def trimmed(rows: NDArray[np.floating], count: int) -> sp.csr_array:
     A generated vector has no zeros, a real one nearly nothing else: trimmed to as many entries as
     real nodes have (:func:`mean_entries`), generated nodes keep a sparse graph sparse.
     """
-    height, width = rows.shape
-    if count >= width:
+    if count >= rows.shape[1]:
         return sp.csr_array(rows)
-    columns = np.argpartition(-np.abs(rows), count - 1, axis=1)[:, :count]
-    columns.sort(axis=1)
+    columns = np.sort(np.argpartition(-np.abs(rows), count - 1, axis=1)[:, :count], axis=1)
     values = np.take_along_axis(rows, columns, axis=1)
-    starts = np.arange(height + 1) * count
+    starts = np.arange(len(rows) + 1) * count
     matrix = sp.csr_array((values.ravel(), columns.ravel(), starts), shape=rows.shape)
     matrix.eliminate_zeros()
     return matrix
@@ -74,9 +70,7 @@ def mean_entries(x: sp.csr_array) -> int:
     return max(round(int(x.nnz) / int(x.shape[0])), 1)
 
 
-def choose_links(
-    local: NDArray[np.float32], generated: NDArray[np.float32], share: float, rule: str
-) -> NDArray[np.int64]:
+def choose_links(local: Rows, generated: Rows, share: float, rule: str) -> Index:
     """The pairs (2, m) that become edges: generated nodes above, local nodes below.
 
     ``global``: of all pairs at the client the ``share`` with the largest inner products, as the
@@ -85,12 +79,7 @@ def choose_links(
     return RULES[rule](local, generated, count_links(rule, len(local), len(generated), share))
 
 
-def nearest(
-    local: NDArray[np.float32],
-    generated: NDArray[np.float32],
-    count: int,
-    block: int = BLOCK,
-) -> NDArray[np.int64]:
+def nearest(local: Rows, generated: Rows, count: int, block: int = BLOCK) -> Index:
     """Each local node's ``count`` generated nodes with the largest inner products.
 
     Of equal ones the first counts.
@@ -104,9 +93,7 @@ def nearest(
     return np.stack([np.concatenate(chosen).ravel(), nodes])
 
 
-def top_pairs(
-    local: NDArray[np.float32], generated: NDArray[np.float32], count: int, block: int = BLOCK
-) -> NDArray[np.int64]:
+def top_pairs(local: Rows, generated: Rows, count: int, block: int = BLOCK) -> Index:
     """The ``count`` pairs with the largest inner products, in order (all if there are fewer).
 
     Of equal scores the pair with the smaller local node comes first, then the smaller generated
@@ -125,20 +112,13 @@ def top_pairs(
         kept = np.flatnonzero(scores > at_least) if at_least > -np.inf else np.arange(len(scores))
         best = np.concatenate([best, scores[kept]])
         codes = np.concatenate([codes, kept + start * width])
-        order = _first(best, codes, count)
+        if (beyond := len(best) - count) > 0:
+            some = best >= np.partition(best, beyond)[beyond]
+            best, codes = best[some], codes[some]
+        order = np.lexsort((codes, -best))[:count]
         best, codes = best[order], codes[order]
     nodes, generated_nodes = np.divmod(codes, width)
     return np.stack([generated_nodes, nodes])
-
-
-def _first(scores: NDArray[np.float32], codes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """The positions of the ``count`` largest scores in order; ties by ascending code."""
-    places = np.arange(len(scores))
-    if len(scores) > count:
-        smallest = np.partition(scores, len(scores) - count)[len(scores) - count]
-        places = np.flatnonzero(scores >= smallest)
-    order = np.lexsort((codes[places], -scores[places]))
-    return places[order[:count]]
 
 
 RULES = {"node": nearest, "global": top_pairs}

@@ -19,28 +19,29 @@ from fedcover.graphs.similar import similar_to
 from fedcover.graphs.splits import Role
 from fedcover.models import mixture
 from fedcover.plans import GROUPS, cases_of
+from fedcover.training.plan import Index, Rows
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
 
-Logits = NDArray[np.float32]
+Probs = NDArray[np.float64]
 
 
-def logits(party: Party, method: str) -> Logits:
+def logits(party: Party, method: str) -> Rows:
     """What the method's models together say about the party's nodes; of a mixture, the logarithm
     of the mixed probabilities."""
     recipe = recipe_of(method)
     if recipe.personal != "mix":
         return party.logits(list(recipe.models.values())[-1])
-    key = ("mixed", method)
-    if key not in party.made:
+
+    def make() -> Rows:
         mixed = mixture.mixed(_probs_by_model(party, method), mixture_weights(party, method))
-        party.made[key] = np.log(np.maximum(mixed, mixture.TINY)).astype(np.float32)
-    final: Logits = party.made[key]
-    return final
+        return np.log(np.maximum(mixed, mixture.TINY)).astype(np.float32)
+
+    return party.once(("mixed", method), make)
 
 
-def mixture_weights(party: Party, method: str) -> NDArray[np.float64]:
+def mixture_weights(party: Party, method: str) -> Probs:
     """The party's weights of its models, from its own validation nodes and the means of all."""
     grid = mixture.simplex(len(recipe_of(method).models))
     mean = party.knows(f"{method}/mixture")["mean"]
@@ -48,22 +49,21 @@ def mixture_weights(party: Party, method: str) -> NDArray[np.float64]:
     return mixture.choose_weights(own, mean, grid, party.config.personal.shrinkage)
 
 
-def model_temperature(party: Party, method: str, kind: str) -> float:
-    """That of one of the models that are mixed."""
-    told = party.told.get(f"{method}/temperature {kind}")
+def _temperature(party: Party, part: str) -> float:
+    told = party.told.get(part)
     return 1.0 if told is None else float(told["temperature"])
 
 
-def _probs_by_model(party: Party, method: str) -> list[NDArray[np.float64]]:
+def _probs_by_model(party: Party, method: str) -> list[Probs]:
     # Every model is brought to its own temperature first, so that a weight is not spent on
     # correcting confidence.
     return [
-        conformal.softmax(party.logits(part), model_temperature(party, method, kind))
+        conformal.softmax(party.logits(part), _temperature(party, f"{method}/temperature {kind}"))
         for kind, part in recipe_of(method).models.items()
     ]
 
 
-def _true_probs(party: Party, method: str) -> NDArray[np.float64]:
+def _true_probs(party: Party, method: str) -> Probs:
     """Validation nodes × models: the probability of the true label."""
     valid = party.data.nodes(Role.VALID)
     y = party.data.y[valid]
@@ -87,15 +87,14 @@ def temperature(party: Party, part: str, query: Message) -> Message:
     return conformal.TEMPERATURES[party.config.temperature].client(local, query)
 
 
-def probs(party: Party, method: str) -> NDArray[np.float64]:
+def probs(party: Party, method: str) -> Probs:
     """The probabilities of all the party's nodes, at the method's temperature."""
-    key = ("probs", method)
-    if key not in party.made:
-        told = party.told.get(f"{method}/temperature")
-        fitted = 1.0 if told is None else float(told["temperature"])
-        party.made[key] = conformal.softmax(logits(party, method), fitted)
-    found: NDArray[np.float64] = party.made[key]
-    return found
+
+    def make() -> Probs:
+        fitted = _temperature(party, f"{method}/temperature")
+        return conformal.softmax(logits(party, method), fitted)
+
+    return party.once(("probs", method), make)
 
 
 def raps(party: Party, part: str, query: Message) -> Message:
@@ -103,14 +102,6 @@ def raps(party: Party, part: str, query: Message) -> Message:
     valid, data = party.data.nodes(Role.VALID), party.data
     local = (probs(party, part.rpartition("/")[0])[valid], data.y[valid], data.u[valid])
     return conformal.raps_client(local, query)
-
-
-def _raps_constants(party: Party, method: str) -> conformal.RapsConstants | None:
-    told = party.told.get(f"{method}/raps")
-    if told is None:
-        return None
-    nu, k_reg = told["constants"].tolist()
-    return conformal.RapsConstants(float(nu), int(k_reg))
 
 
 def diffusion(party: Party, part: str, query: Message) -> Message:
@@ -124,52 +115,51 @@ def diffusion(party: Party, part: str, query: Message) -> Message:
 def _graph_scores(party: Party, method: str, name: str) -> conformal.GraphScores:
     """A node's scores beside those of its neighbours and similar nodes at this party alone."""
     entry = conformal.GRAPH_SCORES[name]
-    base = conformal.score(
-        entry.base, probs(party, method), party.data.u, _raps_constants(party, method)
-    )
+    base = _plain_scores(party, method, entry.base)
     nodes, weight = similar(party) if entry.similar else (None, None)
     return conformal.graph_scores(base, party.data.edge_index, nodes, weight)
 
 
-def similar(party: Party) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _plain_scores(party: Party, method: str, name: str) -> Rows:
+    constants, told = None, party.told.get(f"{method}/raps")
+    if told is not None:
+        nu, k_reg = told["constants"].tolist()
+        constants = conformal.RapsConstants(float(nu), int(k_reg))
+    return conformal.score(name, probs(party, method), party.data.u, constants)
+
+
+def similar(party: Party) -> tuple[Index, Probs]:
     """Each node's similar nodes and their cosines; features alone decide."""
-    if "similar" not in party.made:
-        party.made["similar"] = similar_to(party.graph.x)
-    found: tuple[NDArray[np.int64], NDArray[np.float64]] = party.made["similar"]
-    return found
+    return party.once("similar", lambda: similar_to(party.graph.x))
 
 
-def scores(party: Party, method: str, name: str) -> NDArray[np.float32]:
+def scores(party: Party, method: str, name: str) -> Rows:
     """Nodes × labels."""
-    key = ("scores", method, name)
-    if key not in party.made:
-        if name in conformal.GRAPH_SCORES:
-            neighbours, alike = party.knows(f"{method}/weights of {name}")["weights"].tolist()
-            held = _graph_scores(party, method, name)
-            party.made[key] = held.combined(conformal.Diffusion(neighbours, alike))
-        else:
-            constants = _raps_constants(party, method)
-            party.made[key] = conformal.score(name, probs(party, method), party.data.u, constants)
-    found: NDArray[np.float32] = party.made[key]
-    return found
+
+    def make() -> Rows:
+        if name not in conformal.GRAPH_SCORES:
+            return _plain_scores(party, method, name)
+        weights = party.knows(f"{method}/weights of {name}")["weights"].tolist()
+        return _graph_scores(party, method, name).combined(conformal.Diffusion(*weights))
+
+    return party.once(("scores", method, name), make)
 
 
-def member(party: Party) -> NDArray[np.int64]:
+def member(party: Party) -> Index:
     """Which threshold each node takes, where classes, parties or groups have their own."""
-    kind = party.config.calibrate
+    kind, data = party.config.calibrate, party.data
     if kind == "class":
-        return party.data.y
+        return data.y
     if kind == "client":
-        return np.full(len(party.data.y), party.number)
-    assert party.data.group is not None
-    return group_numbers(party)[party.data.group]
+        return np.full(len(data.y), party.number)
+    assert data.group is not None
+    place = {name: number for number, name in enumerate(_group_names(party))}
+    return np.array([place[name] for name in data.group_names])[data.group]
 
 
-def group_numbers(party: Party) -> NDArray[np.int64]:
-    """The number that the federation gives each group of this party."""
-    names = words(party.knows(GROUPS)["names"]).split("\n")
-    place = {name: number for number, name in enumerate(names)}
-    return np.array([place[name] for name in party.data.group_names])
+def _group_names(party: Party) -> list[str]:
+    """Of all groups of the federation, in their order there."""
+    return words(party.knows(GROUPS)["names"]).split("\n")
 
 
 def quantile(party: Party, part: str, query: Message) -> Message:
@@ -185,14 +175,11 @@ def quantile(party: Party, part: str, query: Message) -> Message:
 
 def sets(party: Party, part: str, query: Message) -> Message:
     """Make the sets of the test nodes, keep them, and count what they hold."""
-    method = part.rpartition("/")[0]
-    test = party.data.nodes(Role.TEST)
-    q_hats = query["q_hat"]
-    made = [
+    method, test = part.rpartition("/")[0], party.data.nodes(Role.TEST)
+    made = party.sets[method] = [
         sets_of(party, method, name, q_hat, test)
-        for (name, _, _), q_hat in zip(cases_of(party.config), q_hats, strict=True)
+        for (name, _, _), q_hat in zip(cases_of(party.config), query["q_hat"], strict=True)
     ]
-    party.sets[method] = made
     y = party.data.y[test]
     right = (logits(party, method)[test].argmax(axis=1) == y).sum()
     return {
@@ -202,7 +189,7 @@ def sets(party: Party, part: str, query: Message) -> Message:
 
 
 def sets_of(
-    party: Party, method: str, name: str, q_hat: NDArray[np.floating], nodes: NDArray[np.int64]
+    party: Party, method: str, name: str, q_hat: NDArray[np.floating], nodes: Index
 ) -> NDArray[np.bool_]:
     """The sets of some of the party's nodes at one threshold, or at one for each label or group."""
     rows = scores(party, method, name)[nodes]
@@ -220,5 +207,5 @@ def thresholds_of(party: Party) -> int:
     """How many numbers the threshold of one case is, as the party gets it."""
     kind = party.config.calibrate
     if kind == "group":
-        return words(party.knows(GROUPS)["names"]).count("\n") + 1
+        return len(_group_names(party))
     return party.classes if kind == "class" else 1

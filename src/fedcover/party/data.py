@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
@@ -62,18 +61,7 @@ class PartyData:
 
 def party_data(graph: Data, config: Config, seed: int, number: int, name: str) -> PartyData:
     """The party that holds this graph, as a site does."""
-    n = int(graph.num_nodes)
-    roles = split(
-        np.zeros(n, dtype=np.int64),
-        np.random.default_rng([seed, number, 0x5917]),
-        train=config.train,
-        valid=config.valid,
-        given=graph.split.numpy() if "split" in graph else None,
-        names=[name],
-        labelled=graph.y.numpy() != NO_LABEL,
-    )
-    u = np.random.default_rng([seed, number, 0xC0F]).random(n)
-    return _with_roles(graph, name, number, seed, roles, u)
+    return _with_roles(_unassigned(graph, seed, number, name), config, _given_split(graph))
 
 
 def cut_parties(
@@ -84,20 +72,15 @@ def cut_parties(
     ``restored`` gives them the far ends of the edges that the cut took, too.
     """
     parties = []
-    cut, numeric = partition.cut_edges, numeric_features(graph)
+    whole, given, cut = _unassigned(graph, seed, 0, ""), _given_split(graph), partition.cut_edges
     for number, part in enumerate(client_graphs(graph, partition)):
-        own = _cut(graph, part)
-        own.numeric = torch.from_numpy(numeric)
-        data = party_data(own, config, seed, number, partition.names[number])
+        own = replace(_part(whole, part), number=number, name=partition.names[number])
+        data = _with_roles(own, config, None if given is None else given[part.nodes])
         if restored:
             lost = cut[:, partition.client[cut[1]] == number]
             far, place = np.unique(lost[0], return_inverse=True)
-            far_graph = _cut(graph, ClientGraph(far, lost[:, :0]))
-            far_graph.numeric = own.numeric
-            none = np.full(len(far), NO_ROLE, dtype=np.int8)
             links = np.stack([place, np.searchsorted(part.nodes, lost[1])])
-            far_data = _with_roles(far_graph, "", number, seed, none, np.zeros(len(far)))
-            data = replace(data, far=far_data, far_links=links)
+            data = replace(data, far=_part(whole, ClientGraph(far, lost[:, :0])), far_links=links)
         parties.append(data)
     return parties
 
@@ -106,23 +89,38 @@ def whole_party(graph: Data, partition: Partition, parties: Sequence[PartyData])
     """One owner of everything, with the roles and the numbers that the parties have drawn."""
     roles = gathered(partition, [party.roles for party in parties])
     u = gathered(partition, [party.u for party in parties])
-    return _with_roles(graph, "0", 0, parties[0].seed, roles, u)
+    return replace(_unassigned(graph, parties[0].seed, 0, "0"), roles=roles, u=u)
 
 
 def gathered(partition: Partition, by_party: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """What the parties hold, in the order of the whole graph's nodes."""
-    order = np.argsort(partition.client, kind="stable")
     joined = np.concatenate(by_party)
     whole = np.empty_like(joined)
-    whole[order] = joined
+    whole[np.argsort(partition.client, kind="stable")] = joined
     return whole
 
 
-def numeric_features(graph: Data) -> NDArray[np.bool_]:
-    """Which features are numbers other than 0 and 1: as the table says, else by looking."""
-    if "numeric" in graph:
-        return np.asarray(graph.numeric.numpy(), dtype=bool)
-    x = feature_matrix(graph)
+def _unassigned(graph: Data, seed: int, number: int, name: str) -> PartyData:
+    """The data of a party whose nodes have no roles yet."""
+    n, x = int(graph.num_nodes), feature_matrix(graph)
+    return PartyData(
+        name=name,
+        number=number,
+        seed=seed,
+        x=x,
+        edge_index=graph.edge_index.numpy(),
+        y=graph.y.numpy(),
+        roles=np.full(n, NO_ROLE, dtype=np.int8),
+        u=np.zeros(n),
+        numeric=graph.numeric.numpy().astype(bool) if "numeric" in graph else _numeric(x),
+        missing=graph.missing.numpy() if "missing" in graph else None,
+        group=graph.group.numpy() if "group" in graph else None,
+        group_names=tuple(graph.group_names) if "group" in graph else (),
+    )
+
+
+def _numeric(x: Features) -> NDArray[np.bool_]:
+    """Which features have values other than 0 and 1, where no table says so."""
     if isinstance(x, np.ndarray):
         return np.asarray(((x != 0) & (x != 1)).any(axis=0))
     marks = np.zeros(x.shape[1], dtype=bool)
@@ -130,45 +128,39 @@ def numeric_features(graph: Data) -> NDArray[np.bool_]:
     return marks
 
 
-def _with_roles(
-    graph: Data,
-    name: str,
-    number: int,
-    seed: int,
-    roles: NDArray[np.int8],
-    u: NDArray[np.float64],
-) -> PartyData:
-    return PartyData(
-        name=name,
-        number=number,
-        seed=seed,
-        x=graph.features if "features" in graph else feature_matrix(graph),
-        edge_index=graph.edge_index.numpy(),
-        y=graph.y.numpy(),
-        roles=roles,
-        u=u,
-        numeric=numeric_features(graph),
-        missing=graph.missing.numpy() if "missing" in graph else None,
-        group=graph.group.numpy() if "group" in graph else None,
-        group_names=tuple(graph.group_names) if "group" in graph else (),
+def _given_split(graph: Data) -> NDArray[np.integer] | None:
+    return graph.split.numpy() if "split" in graph else None
+
+
+def _with_roles(data: PartyData, config: Config, given: NDArray[np.integer] | None) -> PartyData:
+    roles = split(
+        np.zeros(len(data.y), dtype=np.int64),
+        np.random.default_rng([*data.key, 0x5917]),
+        train=config.train,
+        valid=config.valid,
+        given=given,
+        names=[data.name],
+        labelled=data.y != NO_LABEL,
     )
+    u = np.random.default_rng([*data.key, 0xC0F]).random(len(data.y))
+    return replace(data, roles=roles, u=u)
 
 
-def _cut(graph: Data, part: ClientGraph) -> Data:
-    """The part's nodes with what belongs to them; features stay sparse if the graph's are."""
-    nodes = torch.from_numpy(part.nodes)
-    own = Data(y=graph.y[nodes], edge_index=torch.from_numpy(part.edge_index))
-    own.features = feature_matrix(graph)[part.nodes]
-    own.num_nodes = len(part.nodes)
-    for column in ("split", "group"):
-        if column in graph:
-            own[column] = graph[column][nodes]
-    if "group" in graph:
-        own.group_names = graph.group_names
-    if "missing" in graph:
-        place = np.full(int(graph.num_nodes), -1)
-        place[part.nodes] = np.arange(len(part.nodes))
-        row, column = graph.missing.numpy()
-        mine = place[row] >= 0
-        own.missing = torch.from_numpy(np.stack([place[row[mine]], column[mine]]))
-    return own
+def _part(whole: PartyData, part: ClientGraph) -> PartyData:
+    """Some nodes with what belongs to them, and the edges of this part."""
+    nodes, missing = part.nodes, whole.missing
+    if missing is not None:
+        place = np.full(len(whole.y), -1)
+        place[nodes] = np.arange(len(nodes))
+        missing = np.stack([place[missing[0]], missing[1]])
+        missing = missing[:, missing[0] >= 0]
+    return replace(
+        whole,
+        x=whole.x[nodes],
+        edge_index=part.edge_index,
+        y=whole.y[nodes],
+        roles=whole.roles[nodes],
+        u=whole.u[nodes],
+        missing=missing,
+        group=None if whole.group is None else whole.group[nodes],
+    )

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from fedcover.conformal.protocol import Message
 from fedcover.fixed_point import Integers
 from fedcover.models.gnn import Weights, arrays_of, weights_of
-from fedcover.plans import start_of
 from fedcover.training.plan import Federation
 from fedcover.training.program import Program
 
@@ -35,8 +34,7 @@ class LocalTraining:
     def state(self) -> dict[str, NDArray[Any]]:
         """What a process that was killed needs to go on; the oracle is never killed."""
         assert isinstance(self.program, Program)
-        found: dict[str, NDArray[Any]] = {"round": np.array(self.round)}
-        found |= {f"adam.{name}": array for name, array in self.program.state().items()}
+        found = {"round": np.array(self.round), **self.program.optimiser.state()}
         for round_, weights in self.states.items():
             found |= arrays_of(weights, f"{round_}.")
         return found
@@ -45,8 +43,7 @@ class LocalTraining:
         """Go on where :meth:`state` was taken."""
         assert isinstance(self.program, Program)
         self.round = int(state["round"])
-        adam = {k.removeprefix("adam."): v for k, v in state.items() if k.startswith("adam.")}
-        self.program.restore(adam)
+        self.program.optimiser.restore(state)
         rounds = {int(k.partition(".")[0]) for k in state if k[0].isdigit()}
         self.states = {r: found for r in rounds if (found := weights_of(state, f"{r}."))}
         if self.states:
@@ -71,8 +68,7 @@ class LocalTraining:
 def train(party: Party, part: str, round_: int, query: Message) -> Message:
     """One round of a model that is averaged: the loss of what came, and the change by training."""
     training = _under_way(party, part, int(query["total"]))
-    given = weights_of(query)
-    if given is not None:
+    if (given := weights_of(query)) is not None:
         training.program.receive([given])
     reply = training.loss()
     if query["fit"]:
@@ -111,17 +107,16 @@ def _own(party: Party, part: str, round_: int, keep: int) -> LocalTraining:
     """
     training = _under_way(party, part)
     if training.round > round_ or (0 <= keep <= training.round and keep not in training.states):
-        del party.training[part]
         training = _under_way(party, part, anew=True)
     return training
 
 
 def _under_way(party: Party, part: str, total: int = 1, *, anew: bool = False) -> LocalTraining:
-    if part not in party.training:
-        plan, start = party.plan(part), start_of(part)
+    if anew or part not in party.training:
+        plan, (name, _, step) = party.plan(part), part.rpartition("/")
         federation = Federation([party.graph_of(part)], party.data.seed, first=party.number)
-        begin = None if start is None else [party.weights[start]]
-        training = LocalTraining(party.engine([federation], plan, begin, total))
+        start = [party.weights[f"{name}/shared"]] if step == "tuned" else None
+        training = LocalTraining(party.engine([federation], plan, start, total))
         state = None if anew else party.recall(part)
         if state is not None:
             training.restore(state)

@@ -5,15 +5,15 @@ The same class serves a simulation, where many live in one process, and a site, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcover.config import Config
+from fedcover.config import Config, recipe_of
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.scaling import Scaling, scaled
@@ -23,12 +23,15 @@ from fedcover.party import generated
 from fedcover.party.answers import ANSWERS, SUMS, TOGETHER, TRAINING
 from fedcover.party.augment import augment
 from fedcover.party.data import PartyData
-from fedcover.plans import LINKER, PROTOTYPES, SCALING, plan_of
+from fedcover.party.neighgen import mended
+from fedcover.plans import LINKER, PROTOTYPES, SCALING, cell_of, plan_of
 from fedcover.training.plan import PartyGraph, Plan
 from fedcover.training.program import Program, forward
 
 if TYPE_CHECKING:
     from fedcover.training.reference import Reference
+
+T = TypeVar("T")
 
 
 class Party:
@@ -51,15 +54,15 @@ class Party:
         self.recall = recall
         self.sets: dict[str, list[NDArray[np.bool_]]] = {}  # by method: of its test nodes
         self._logits: dict[str, NDArray[np.float32]] = {}
-        self.made: dict[Any, Any] = {}  # what its answers have worked out and need again
+        self.made: dict[Any, Any] = {}  # see once()
         self.training: dict[str, Any] = {}  # under way: a LocalTraining, or FedSage+'s NeighGens
         self.engine: type[Program | Reference] = Program  # how it trains
 
     def speaking_for(self, roles: NDArray[np.int8], number: int) -> Party:
         """One that knows what this one knows, asked about some of its nodes alone: of an owner of
         everything, those that a party of the federation had."""
-        other = Party(replace(self.data, roles=roles, number=number), self.config, self.classes)
-        other.told, other.weights = self.told, self.weights
+        data = replace(self.data, roles=roles, number=number)
+        other = Party(data, self.config, self.classes, self.told, self.weights)
         other._logits, other.made = self._logits, self.made
         return other
 
@@ -68,16 +71,18 @@ class Party:
         """Its own in the federation."""
         return self.data.number
 
-    @property
-    def key(self) -> tuple[int, int]:
-        """What its random numbers depend on."""
-        return self.data.key
-
     def knows(self, part: str) -> Message:
         """What it was told of this part."""
         found = self.told.get(part)
         if found is None:
             raise DataError(f"{part} is not known here; the coordinator must send it first.")
+        return found
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` gives, worked out the first time and remembered."""
+        if key not in self.made:
+            self.made[key] = make()
+        found: T = self.made[key]
         return found
 
     def answer(self, part: str, verb: str, round_: int, query: Message) -> Message:
@@ -102,13 +107,8 @@ class Party:
     def graph(self) -> PartyGraph:
         """Its own graph, as training sees it: features on the scale that the parties agreed on."""
         data = self.data
-        return PartyGraph(
-            self._on_scale(data),
-            data.edge_index,
-            data.y,
-            data.nodes(Role.TRAIN),
-            data.nodes(Role.VALID),
-        )
+        train, valid = data.nodes(Role.TRAIN), data.nodes(Role.VALID)
+        return PartyGraph(self._on_scale(data), data.edge_index, data.y, train, valid)
 
     @cached_property
     def scaling(self) -> Scaling | None:
@@ -117,9 +117,7 @@ class Party:
         return None if told is None else Scaling(told["mean"], told["scale"], told["fill"])
 
     def _on_scale(self, data: PartyData) -> Any:
-        if self.scaling is None:
-            return data.x
-        return scaled(data.x, self.scaling, data.missing)
+        return data.x if self.scaling is None else scaled(data.x, self.scaling, data.missing)
 
     @cached_property
     def restored(self) -> PartyGraph:
@@ -135,7 +133,20 @@ class Party:
 
     def graph_of(self, part: str) -> PartyGraph:
         """The graph that the model of this part is trained on."""
-        return generated.graph_of(self, part)
+        if part == LINKER:
+            return generated.unlinked(self)
+        name, _, step = part.rpartition("/")
+        recipe = recipe_of(name)
+        match recipe.method.graph:
+            case "restored":
+                return self.restored
+            case "mended":
+                return mended(self)
+            case "gen" if cell := cell_of(step):
+                return generated.augmented(self, *cell)
+            case "gen":
+                return generated.chosen(self, str(recipe.shared))
+        return self.graph
 
     # Its models.
 
@@ -154,7 +165,6 @@ class Party:
     def logits(self, part: str) -> NDArray[np.float32]:
         """What the model of this part says about the party's own nodes."""
         if part not in self._logits:
-            graph, plan = self.graph_of(part), self.plan(part)
-            rows = forward([graph], [self.weights[part]], plan)[0]
+            (rows,) = forward([self.graph_of(part)], [self.weights[part]], self.plan(part))
             self._logits[part] = rows[: len(self.data.y)]
         return self._logits[part]

@@ -9,19 +9,23 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import UsageError
 from fedcover.models.private_vae import check_size, prior_samples, trained_private_vae
 from fedcover.models.vae import Features, Key, trained_vae
+from fedcover.training.plan import Index, Rows
 
 STARTS = 3  # k-means++ starts; the best one counts
 
-Centres = dict[int, NDArray[np.float32]]
+Points = NDArray[np.floating]
+Centres = dict[int, Rows]
 """By M: at most M rows of features."""
 
 
@@ -79,20 +83,18 @@ def prototypes(
     A party with fewer training nodes than ``settings.min_cluster`` has none.
     ``spending(privacy)`` is what private prototypes cost, the same for every party.
     """
-    if privacy is not None and privacy.active:
-        vae = trained_private_vae(x, key, settings, privacy, secret)
-    else:
+    if privacy is None or not privacy.active:
         vae = trained_vae(x, key, settings)
-    if privacy is not None and privacy.covered:
-        points = prior_samples(vae, key, settings, privacy)
     else:
+        vae = trained_private_vae(x, key, settings, privacy, secret)
+    if privacy is None or not privacy.covered:
         points = vae.reconstruct(x)
+    else:
+        points = prior_samples(vae, key, settings, privacy)
     return _centres(points, counts, settings, key)
 
 
-def _centres(
-    points: NDArray[np.float32], counts: Sequence[int], settings: VaeSettings, key: Key
-) -> Centres:
+def _centres(points: Rows, counts: Sequence[int], settings: VaeSettings, key: Key) -> Centres:
     """The centres for every M, all of them unions of the finest clusters.
 
     Two clusterings of the same points may differ by a single one, which the difference of their
@@ -110,9 +112,7 @@ def _centres(
     return found
 
 
-def cluster(
-    points: NDArray[np.floating], m: int, min_size: int, rng: np.random.Generator
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def cluster(points: Points, m: int, min_size: int, rng: np.random.Generator) -> tuple[Rows, Index]:
     """At most ``m`` centres (rows) of at least ``min_size`` points each, and their sizes.
 
     There are fewer than ``m`` when points are fewer or small clusters were merged, and none at
@@ -127,57 +127,58 @@ def cluster(
     return means(points, labels).astype(np.float32), np.bincount(labels)
 
 
-def merge_small(
-    points: NDArray[np.floating], labels: NDArray[np.integer], min_size: int
-) -> NDArray[np.int64]:
+def merge_small(points: Points, labels: Index, min_size: int) -> Index:
     """Join each cluster below ``min_size``, smallest first, to the one with the nearest centre.
 
     The joint centre is the mean of all members. It ends when no cluster is too small or only one
     is left. The labels returned are 0, 1, … without gaps.
     """
-    labels = np.unique(labels, return_inverse=True)[1]
-    sizes = np.bincount(labels)
-    while len(sizes) > 1 and sizes.min() < min_size:
-        centres = means(points, labels)
-        small = int(sizes.argmin())
+    while True:
+        merged: Index = np.unique(labels, return_inverse=True)[1]
+        sizes = np.bincount(merged)
+        if len(sizes) == 1 or sizes.min() >= min_size:
+            return merged
+        centres, small = means(points, merged), int(sizes.argmin())
         distance = np.square(centres - centres[small]).sum(axis=1)
         distance[small] = np.inf
-        labels[labels == small] = distance.argmin()
-        labels = np.unique(labels, return_inverse=True)[1]
-        sizes = np.bincount(labels)
-    return labels.astype(np.int64)
+        labels = np.where(merged == small, distance.argmin(), merged)
 
 
 def means(
-    points: NDArray[np.floating],
-    labels: NDArray[np.integer],
-    weights: NDArray[np.number] | None = None,
+    points: Points,
+    labels: Index,
+    weights: Index | None = None,
 ) -> NDArray[np.float64]:
     """The (weighted) mean of each cluster's points, by label."""
-    parts = []
-    for k in range(labels.max() + 1):
-        mine = labels == k
+
+    def mean(mine: NDArray[np.bool_]) -> NDArray[np.float64]:
         share = None if weights is None else weights[mine]
-        parts.append(np.average(points[mine].astype(np.float64), axis=0, weights=share))
-    return np.stack(parts)
+        return np.average(points[mine].astype(np.float64), axis=0, weights=share)
+
+    return np.stack([mean(labels == k) for k in range(labels.max() + 1)])
 
 
 def _k_means(
-    points: NDArray[np.floating],
+    points: Points,
     m: int,
     rng: np.random.Generator,
-    weights: NDArray[np.number] | None = None,
-) -> NDArray[np.integer]:
+    weights: Index | None = None,
+) -> Index:
     """Labels 0, 1, … without gaps; equal points may leave fewer than ``m`` clusters."""
     # Loading scikit-learn takes a second, which runs without Gen do not need.
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
 
     model = KMeans(m, n_init=STARTS, random_state=int(rng.integers(2**31)))
     # One thread: the problems are small, and sums in a fixed order give the same centres again.
-    with threadpool_limits(limits=1), warnings.catch_warnings():
+    with _thread_pools().limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than m
         labels = model.fit(points, sample_weight=weights).labels_
-    distinct: NDArray[np.integer] = np.unique(labels, return_inverse=True)[1]
+    distinct: Index = np.unique(labels, return_inverse=True)[1]
     return distinct
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """Those of numpy and scikit-learn; to find them takes milliseconds."""
+    return ThreadpoolController()

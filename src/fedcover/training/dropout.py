@@ -1,8 +1,7 @@
 """Dropout masks that depend only on (seed, client, step, node, unit).
 
-A counter-based hash (splitmix64) in place of a generator's stream: a client draws the same mask
-whether it is trained alone, in a stack of a thousand clients, or on another machine, and a mask
-for a few nodes costs a few nodes' work.
+They come from a counter-based hash (splitmix64), not from a generator's stream: a client draws the
+same mask alone, in a stack of a thousand clients, or on another machine.
 """
 
 from __future__ import annotations
@@ -38,19 +37,15 @@ class Dropout:
         self._units = units
         self._threshold = np.uint16(min(round(rate * 2**16), 2**16 - 1))
 
-    def kept(self, step: int) -> NDArray[np.bool_]:
+    def kept(self, step: int, rows: slice = slice(None)) -> NDArray[np.bool_]:
         """False where a unit is dropped in this step (rows × units)."""
-        return self._kept(step, slice(None))
+        offset = splitmix(np.array([step + 1], dtype=np.uint64) * _GOLDEN)
+        words: NDArray[np.uint64] = np.add(self._base[rows], offset)
+        return splitmix(words).view(np.uint16)[:, : self._units] >= self._threshold
 
     def apply_(self, hidden: Tensor, step: int) -> None:
         """Set the dropped units to zero, in place, without rescaling the others."""
         rows = hidden.numpy()  # shares memory; numpy's mixed product is much faster than torch's
         for first in range(0, len(rows), _ROWS):
             part = slice(first, first + _ROWS)
-            np.multiply(rows[part], self._kept(step, part), out=rows[part])
-
-    def _kept(self, step: int, rows: slice) -> NDArray[np.bool_]:
-        offset = splitmix(np.array([step + 1], dtype=np.uint64) * _GOLDEN)
-        words: NDArray[np.uint64] = np.add(self._base[rows], offset)
-        lanes = splitmix(words).view(np.uint16)[:, : self._units]
-        return lanes >= self._threshold
+            np.multiply(rows[part], self.kept(step, part), out=rows[part])

@@ -10,14 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Index = NDArray[np.int64]
+from fedcover.training.plan import Index
 
 
 def distinct(values: NDArray[np.integer], below: int) -> tuple[Index, Index]:
     """The different numbers among ``values`` (0 … below − 1), ascending, and each one's place.
 
-    A table of all numbers is linear, where hashing or sorting millions of edges is slow; for a few
-    values (a mini-batch of a large graph) it would be the larger part of the work.
+    A table of all numbers beats sorting millions of edges, but not the few of a mini-batch.
     """
     if 16 * len(values) < below:
         found, place = np.unique(values, return_inverse=True)
@@ -84,8 +83,8 @@ class Bag:
     """
 
     def __init__(self, matrix: sp.csr_array, dtype: torch.dtype = torch.float32) -> None:
-        self._columns = torch.from_numpy(matrix.indices).long()
-        self._starts = torch.from_numpy(matrix.indptr).long()
+        # Indices of 32 bits as scipy has them, which take half the memory.
+        self._columns, self._starts = map(torch.from_numpy, (matrix.indices, matrix.indptr))
         self._values = torch.from_numpy(matrix.data).to(dtype)
 
     def __call__(self, dense: Tensor) -> Tensor:

@@ -10,9 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcover.training.first_layer import SparseFirst
-from fedcover.training.layout import Index
-from fedcover.training.plan import batches
+from fedcover.training.plan import Index, batches
 from fedcover.training.receptive_field import LinkField, TrainingField
 from fedcover.training.stack import Parameters, Stack
 
@@ -25,63 +23,53 @@ class Optimiser:
     """
 
     def __init__(self, stack: Stack, local: Parameters) -> None:
-        plan = stack.plan
-        self._stack = stack
+        self._stack, plan, nodes = stack, stack.plan, stack.nodes("train")
         sizes = np.array([len(c.train) for c in stack.clients])
         batch = plan.batch_size or int(sizes.max())
-        self._steps = plan.local_epochs * -(-sizes // batch)
+        steps = plan.local_epochs * -(-sizes // batch)
         self._drift = [torch.empty_like(t) for t in local] if plan.prox else []
-        self._train = np.split(stack.nodes("train"), np.cumsum(sizes)[:-1])
+        self._train = np.split(nodes, np.cumsum(sizes)[:-1])
         self._whole: TrainingField | LinkField | None = None
         if plan.task == "links":
-            self._whole = LinkField(stack)
-            self._steps = np.full(len(sizes), plan.local_epochs)
+            self._whole, steps = LinkField(stack), np.full(len(sizes), plan.local_epochs)
         elif int(sizes.max()) <= batch:
-            self._whole = TrainingField(stack, stack.nodes("train"))
+            self._whole = TrainingField(stack, nodes)
+        self._steps = int(steps.max())
         self._groups = [
-            _Group(stack, local, int(steps), np.flatnonzero(self._steps == steps))
-            for steps in np.unique(self._steps)
+            _Group(stack, local, int(own), np.flatnonzero(steps == own)) for own in np.unique(steps)
         ]
 
     def round(self, local: Parameters, round_: int, sent: Parameters) -> None:
         """All local steps of all parties between two averages; ``sent`` is what they began with."""
         fields = repeat(self._whole) if self._whole else self._batches(round_)
         prox = self._stack.plan.prox if self._stack.plan.average else 0.0
-        for step, field in zip(range(int(self._steps.max())), fields, strict=False):
+        for step, field in zip(range(self._steps), fields, strict=False):
             gradients = field.gradients(local, (round_ << 20) + step)
             if prox and step > 0:  # before the first step nothing has drifted
-                for gradient, now, before, drift in zip(
-                    gradients, local, sent, self._drift, strict=True
-                ):
+                drifted = zip(gradients, local, sent, self._drift, strict=True)
+                for gradient, now, before, drift in drifted:
                     gradient.add_(torch.sub(now, before, out=drift), alpha=prox)
             for group in self._groups:
                 if step < group.steps:
                     group.step(gradients)
 
     def state(self) -> dict[str, NDArray[np.floating]]:
-        """What Adam remembers, by name; empty before the first step."""
-        named = (adam_state(group.adam, f"{g}.") for g, group in enumerate(self._groups))
+        """What Adam remembers, by names that begin with ``adam.``; empty before the first step."""
+        named = (adam_state(group.adam, f"adam.{g}.") for g, group in enumerate(self._groups))
         return {name: value for own in named for name, value in own.items()}
 
     def restore(self, state: Mapping[str, NDArray[np.floating]]) -> None:
         """Go on from what :meth:`state` returned."""
         for g, group in enumerate(self._groups):
-            restore_adam(group.adam, state, f"{g}.")
+            restore_adam(group.adam, state, f"adam.{g}.")
 
     def _batches(self, round_: int) -> Iterator[TrainingField]:
         """For each step, the field of the batches of those clients that still have one."""
-        stack = self._stack
-        schedules = [
-            batches(len(nodes), stack.plan, *key, round_)
-            for nodes, key in zip(self._train, stack.keys, strict=True)
-        ]
-        for step in range(int(self._steps.max())):
-            chosen = [
-                nodes[np.sort(schedule[step])]
-                for nodes, schedule in zip(self._train, schedules, strict=True)
-                if step < len(schedule)
-            ]
-            yield TrainingField(stack, np.concatenate(chosen))
+        plan, keyed = self._stack.plan, zip(self._train, self._stack.keys, strict=True)
+        schedules = [(own, batches(len(own), plan, *key, round_)) for own, key in keyed]
+        for step in range(self._steps):
+            chosen = [own[np.sort(steps[step])] for own, steps in schedules if step < len(steps)]
+            yield TrainingField(self._stack, np.concatenate(chosen))
 
 
 class _Group:
@@ -90,10 +78,7 @@ class _Group:
     def __init__(self, stack: Stack, local: Parameters, steps: int, clients: Index) -> None:
         self.steps = steps
         rows = slice(int(clients[0]), int(clients[-1]) + 1)
-        first = rows
-        if isinstance(stack.first, SparseFirst):
-            first = stack.first.rows_of(rows.start, rows.stop)
-        self._rows = [first, rows, rows, rows]
+        self._rows = [stack.first_rows(rows.start, rows.stop), rows, rows, rows]
         self._views = [t[r] for t, r in zip(local, self._rows, strict=True)]
         self.adam = torch.optim.Adam(self._views, lr=stack.plan.lr, fused=True)
 

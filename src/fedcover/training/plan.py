@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from fedcover.errors import DataError
 
 Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × features
+Rows: TypeAlias = NDArray[np.float32]
+Index: TypeAlias = NDArray[np.int64]
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called as ``progress(stage, done, total)``."""
@@ -24,10 +26,10 @@ class PartyGraph:
     """One party's graph, with local node numbers. It never leaves the party."""
 
     x: Features
-    edge_index: NDArray[np.int64]
-    y: NDArray[np.int64]
-    train: NDArray[np.int64]
-    valid: NDArray[np.int64]
+    edge_index: Index
+    y: Index
+    train: Index
+    valid: Index
     generated: int = 0  # nodes at the end that stand for neighbours elsewhere; they have no label
     generated_weight: float = 1.0  # of an edge to one of these
 
@@ -42,7 +44,7 @@ class PartyGraph:
         return len(self.y) - self.generated
 
     @property
-    def real_edges(self) -> NDArray[np.int64]:
+    def real_edges(self) -> Index:
         """The edges between real nodes."""
         return self.edge_index[:, (self.edge_index < self.own).all(axis=0)]
 
@@ -100,19 +102,17 @@ class Plan:
     unit_features: bool = False  # whether the model sees every node's features at length 1
 
 
-def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list[NDArray[np.int64]]:
+def batches(count: int, plan: Plan, seed: int, client: int, round_: int) -> list[Index]:
     """The positions among a client's ``count`` training nodes that each local step sees.
 
     The order depends on nothing but the arguments, so that all engines agree.
     """
-    if plan.batch_size is None or count <= plan.batch_size:
+    size = plan.batch_size
+    if size is None or count <= size:
         return [np.arange(count)] * plan.local_epochs
-    steps: list[NDArray[np.int64]] = []
     rng = np.random.default_rng([seed, client, round_])
-    for _ in range(plan.local_epochs):
-        order = rng.permutation(count)
-        steps += [order[i : i + plan.batch_size] for i in range(0, count, plan.batch_size)]
-    return steps
+    orders = [rng.permutation(count) for _ in range(plan.local_epochs)]
+    return [order[i : i + size] for order in orders for i in range(0, count, size)]
 
 
 def inputs(client: PartyGraph, plan: Plan) -> Features:
@@ -120,20 +120,20 @@ def inputs(client: PartyGraph, plan: Plan) -> Features:
     x = client.x
     if not plan.unit_features:
         return x
-    norm = sp.linalg.norm(x, axis=1) if sp.issparse(x) else np.linalg.norm(x, axis=1)
+    norm = (sp.linalg if sp.issparse(x) else np.linalg).norm(x, axis=1)
     scale = 1.0 / np.where(norm > 0, norm, 1.0)
-    if sp.issparse(x):
-        return (sp.diags_array(scale) @ x).tocsr().astype(np.float32)
-    return (x * scale[:, None]).astype(np.float32)
+    if not sp.issparse(x):
+        return (x * scale[:, None]).astype(np.float32)
+    values = (x.data * np.repeat(scale, np.diff(x.indptr))).astype(np.float32)
+    return sp.csr_array((values, x.indices, x.indptr), shape=x.shape)
 
 
 def log_prior(client: PartyGraph, plan: Plan) -> NDArray[np.float64]:
     r"""What is added to a client's logits for its label mix, one number a label.
 
-    It is :math:`\tau \log \pi_k` with the client's own training labels
-    :math:`\pi_k(y) = (n_{ky} + s/C) / (n_k + s)`: the shared model learns what is common to all
-    clients, as if each saw every label alike, and each puts its own mix back (docs/sharper.md).
-    A label that a client never trained on is made unlikely, never impossible.
+    It is :math:`\tau \log \pi_k` with :math:`\pi_k(y) = (n_{ky} + s/C) / (n_k + s)` of its training
+    labels: the shared model learns what is common to all clients, and each puts its own mix back
+    (docs/sharper.md). A label that it never trained on is made unlikely, never impossible.
     """
     if plan.prior is None:
         return np.zeros(plan.classes)

@@ -13,18 +13,18 @@ those of the integers that parties send (:mod:`fedcover.fixed_point`).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from fedcover import fixed_point
 from fedcover.errors import DataError
 from fedcover.models import Weights, initial_weights
-from fedcover.models.gnn import weight_shapes
+from fedcover.models.gnn import arrays_of, weight_shapes
 from fedcover.training.averaging import Averaging
 from fedcover.training.optimiser import Optimiser
 from fedcover.training.plan import Federation, PartyGraph, Plan, initialiser
@@ -40,10 +40,7 @@ def fraction_bits(dtype: torch.dtype) -> int:
 def as_integers(terms: Weights) -> dict[str, fixed_point.Integers]:
     """A party's terms of the sum as it sends them."""
     try:
-        return {
-            name: fixed_point.encode(tensor.numpy(), bits=0)
-            for name, tensor in terms._asdict().items()
-        }
+        return {name: fixed_point.encode(array, bits=0) for name, array in arrays_of(terms).items()}
     except DataError as error:
         raise DataError(
             "training diverged: a weight is not a number, or beyond all bounds; scale the features "
@@ -87,8 +84,13 @@ class Program:
         self._local = self._averaging.broadcast(self._shared)
         self._sent = self._local.clone() if plan.average else self._local
         self._kept = self._local if plan.average else self._local.clone()
-        self._optimiser = Optimiser(stack, self._local)
-        self._validation = _Validation(stack)
+        self.optimiser = Optimiser(stack, self._local)
+        valid = stack.nodes("valid")
+        self._validation = Field(stack, valid) if len(valid) else None
+        self._valid_client = stack.client_of_node[valid]
+        # By federation, where its parties stand in the stack, in their own order.
+        order = np.lexsort((stack.number_of, stack.federation_of))
+        self._places = np.split(order, np.cumsum(np.bincount(stack.federation_of))[:-1])
         self.seconds = time.perf_counter() - began
 
     @torch.no_grad()
@@ -106,12 +108,19 @@ class Program:
         """The federation's model after the last average."""
         return Shared(self._shared, federation, self._averaging)
 
+    @torch.no_grad()
     def losses(self) -> tuple[fixed_point.Integers, NDArray[np.int64]]:
         """By federation: the sum over validation nodes, in fixed point, and their number."""
-        began = time.perf_counter()
-        found = self._validation.totals(self._local), self._validation.count
+        began, federation_of = time.perf_counter(), self.stack.federation_of
+        count = np.bincount(federation_of[self._valid_client], minlength=self.stack.federations)
+        total = np.zeros_like(count)
+        if self._validation is not None:
+            logits = self._validation.logits(self._local)
+            loss = cross_entropy(logits, self._validation.y, reduction="none").double().numpy()
+            own = np.bincount(self._valid_client, loss, minlength=len(federation_of))
+            np.add.at(total, federation_of, encode_loss(own.astype(np.float64)))
         self.seconds += time.perf_counter() - began
-        return found
+        return total, count
 
     @torch.no_grad()
     def fit(self, round_: int) -> None:
@@ -120,7 +129,7 @@ class Program:
         if self.plan.average:
             for before, now in zip(self._sent, self._local, strict=True):
                 before.copy_(now)
-        self._optimiser.round(self._local, round_, self._sent)
+        self.optimiser.round(self._local, round_, self._sent)
         self.seconds += time.perf_counter() - began
 
     @torch.no_grad()
@@ -132,27 +141,27 @@ class Program:
         self.seconds += time.perf_counter() - began
 
     @torch.no_grad()
-    def change(self, federation: int = 0) -> dict[str, fixed_point.Integers]:
-        """What the only party of this federation sends: its share of the sum, as integers."""
-        return as_integers(self._averaging.change(self._local, self._sent, federation))
+    def change(self) -> dict[str, fixed_point.Integers]:
+        """What the only party here sends: its share of the sum, as integers."""
+        return as_integers(self._averaging.change(self._local, self._sent, 0))
 
     @torch.no_grad()
     def keep(self, federations: Sequence[int]) -> None:
         """Remember the parties' own models of these federations as they are now."""
-        chosen = np.isin(np.arange(self.stack.federations), federations)
+        chosen = torch.from_numpy(np.isin(np.arange(self.stack.federations), federations))
         if chosen.all():
             self._kept = self._local.clone()
             return
-        rows_of, mask = self._averaging.federation_of_rows(), torch.from_numpy(chosen)
+        rows_of = self._averaging.federation_of_rows
         for kept, now, rows in zip(self._kept, self._local, rows_of, strict=True):
-            kept[mask[rows]] = now[mask[rows]]
+            kept[chosen[rows]] = now[chosen[rows]]
 
     def own_weights(self, *, kept: bool = True) -> list[list[Weights]]:
         """The parties' own models, by federation and party: those kept, or those of now."""
         local = self._kept if kept else self._local
         return [
             [self._averaging.client_weights(local, self._begun, int(k)) for k in places]
-            for places in self._places()
+            for places in self._places
         ]
 
     @torch.no_grad()
@@ -169,23 +178,7 @@ class Program:
         if weights is not None:
             local = self._averaging.broadcast(self._averaging.shared(weights))
         by_party = _logits(self.stack, local)
-        return [[by_party[k] for k in places] for places in self._places()]
-
-    def state(self) -> dict[str, NDArray[np.floating]]:
-        """What the optimisers remember from round to round."""
-        return self._optimiser.state()
-
-    def restore(self, state: Mapping[str, NDArray[np.floating]]) -> None:
-        """Go on where :meth:`state` was taken."""
-        self._optimiser.restore(state)
-
-    def _places(self) -> list[NDArray[np.int64]]:
-        """By federation, where its parties stand in the stack, in their own order."""
-        found = []
-        for f in range(self.stack.federations):
-            places = np.flatnonzero(self.stack.federation_of == f)
-            found.append(places[np.argsort(self.stack.number_of[places])])
-        return found
+        return [[by_party[k] for k in places] for places in self._places]
 
 
 @torch.no_grad()
@@ -205,31 +198,6 @@ def _logits(stack: Stack, local: Parameters) -> list[NDArray[np.float32]]:
     return np.split(rows, stack.starts[1:-1])
 
 
-class _Validation:
-    """Each party's loss over its validation nodes, added up by federation."""
-
-    def __init__(self, stack: Stack) -> None:
-        nodes = stack.nodes("valid")
-        self._field = Field(stack, nodes) if len(nodes) else None
-        self._client = stack.client_of_node[nodes]
-        self._federation_of = stack.federation_of
-        federation = self._federation_of[self._client]
-        self.count = np.bincount(federation, minlength=stack.federations)
-
-    @torch.no_grad()
-    def totals(self, local: Parameters) -> fixed_point.Integers:
-        if self._field is None:
-            return np.zeros(len(self.count), dtype=np.int64)
-        logits: Tensor = self._field.logits(local)
-        loss = torch.nn.functional.cross_entropy(logits, self._field.y, reduction="none")
-        parties = len(self._federation_of)
-        values = loss.double().numpy()
-        own = np.bincount(self._client, values, minlength=parties).astype(np.float64)
-        total = np.zeros(len(self.count), dtype=np.int64)
-        np.add.at(total, self._federation_of, encode_loss(own.astype(np.float64)))
-        return total
-
-
 NO_LOSS = np.iinfo(np.int64).min // 4096
 """A loss that is no number: whatever is added to it stays far below zero."""
 
@@ -244,6 +212,4 @@ def mean_loss(total: int, count: int) -> float:
     """The mean over all parties' validation nodes; NaN without any, infinite if it is no number."""
     if not count:
         return float("nan")
-    if total < 0:
-        return float("inf")
-    return float(fixed_point.decode(total)) / count
+    return float("inf") if total < 0 else float(fixed_point.decode(total)) / count

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.models import vgae
 from fedcover.training.dropout import Dropout
-from fedcover.training.layout import Index, Layout, TwoWay, distinct
+from fedcover.training.layout import Layout, TwoWay, distinct
+from fedcover.training.plan import Index
 from fedcover.training.stack import Parameters, Stack
 
 
@@ -36,15 +36,14 @@ class Field:
         self._classes = stack.plan.classes
 
         parts = [p[nodes].tocoo() for p in stack.propagation]
-        source = np.concatenate([p.col for p in parts])
-        self._hidden_nodes, hidden = distinct(source, len(stack.y))
-        self._hidden = stack.first.at(self._hidden_nodes, self.gradient)
-        place = self._places.numpy()
+        hidden_nodes, hidden = distinct(np.concatenate([p.col for p in parts]), len(stack.y))
+        self._hidden = stack.first.at(stack, hidden_nodes, self.gradient)
+        self._hidden_nodes, place = hidden_nodes, self._places.numpy()
         row = [place[p.row] * stack.operators + i for i, p in enumerate(parts)]
-        column = self._hidden.places[hidden]
+        pairs = (np.concatenate(row), self._hidden.places[hidden])
         value = np.concatenate([p.data for p in parts]) * scale
         shape = (self._layout.rows * stack.operators, self._hidden.rows)
-        matrix = sp.csr_array((value, (np.concatenate(row), column)), shape=shape)
+        matrix = sp.csr_array((value, pairs), shape=shape)
         self._p = TwoWay(matrix, stack.plan.dtype, self.gradient)
         self._prior: Tensor | None = None
         if (prior := stack.prior(nodes)) is not None:
@@ -85,16 +84,15 @@ class GradientField(Field):
     gradient = True
 
     def __init__(self, stack: Stack, nodes: Index) -> None:
-        super().__init__(stack, nodes, scale=1.0 / (1.0 - stack.plan.dropout))
-        self._dropout = self._masks(stack) if stack.plan.dropout > 0 else None
-
-    def _masks(self, stack: Stack) -> Dropout:
-        owner = stack.client_of_node[self._hidden_nodes]
-        key = np.zeros((3, self._hidden.rows), dtype=np.int64)
-        key[0, self._hidden.places] = stack.seed_of[owner]
-        key[1, self._hidden.places] = stack.number_of[owner]
-        key[2, self._hidden.places] = self._hidden_nodes - stack.starts[owner]
-        return Dropout(key[0], key[1], key[2], units=stack.plan.hidden, rate=stack.plan.dropout)
+        plan = stack.plan
+        super().__init__(stack, nodes, scale=1.0 / (1.0 - plan.dropout))
+        self._dropout: Dropout | None = None
+        if plan.dropout > 0:
+            owner = stack.client_of_node[self._hidden_nodes]
+            local = self._hidden_nodes - stack.starts[owner]
+            key = np.zeros((3, self._hidden.rows), dtype=np.int64)
+            key[:, self._hidden.places] = stack.seed_of[owner], stack.number_of[owner], local
+            self._dropout = Dropout(*key, units=plan.hidden, rate=plan.dropout)
 
     def forward(self, p: Parameters, step: int) -> Pass:
         """The model with dropout; ``step`` numbers its masks."""
@@ -135,12 +133,12 @@ class TrainingField(GradientField):
     def __init__(self, stack: Stack, nodes: Index) -> None:
         super().__init__(stack, nodes)
         plan, rows = stack.plan, self._layout.rows
-        share = 1.0 / np.bincount(self._client, minlength=len(stack.clients))[self._client]
+        share = torch.from_numpy(1.0 / np.bincount(self._client)[self._client]).to(plan.dtype)
         # Padding has weight 0, so that its error is 0.
         self._weight = torch.zeros(rows, 1, dtype=plan.dtype)
-        self._weight[self._places, 0] = torch.from_numpy(share).to(plan.dtype)
+        self._weight[self._places, 0] = share
         self._target = torch.zeros(rows, plan.classes, dtype=plan.dtype)
-        self._target[self._places, self.y] = self._weight[self._places, 0]
+        self._target[self._places, self.y] = share
 
     def gradients(self, p: Parameters, step: int) -> list[Tensor]:
         """In the parameters' order; ``step`` numbers the dropout masks."""
@@ -154,38 +152,29 @@ class LinkField(GradientField):
 
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack, np.arange(len(stack.y)))
-        self._stack = stack
-        self._samplers = [
-            vgae.PairSampler(client.real_edges, client.own, *key)
-            for client, key in zip(stack.clients, stack.keys, strict=True)
-        ]
-        share = 1.0 / np.diff(stack.starts)
-        self._node_shares = self._tensor(share[stack.client_of_node])
+        self._stack, self._dtype = stack, stack.plan.dtype
+        self._keyed = list(zip(stack.clients, stack.keys, strict=True))
+        self._samplers = [vgae.PairSampler(c.real_edges, c.own, *key) for c, key in self._keyed]
+        share = (1.0 / np.diff(stack.starts))[stack.client_of_node]
+        self._node_shares = torch.from_numpy(share).to(self._dtype)
 
     def gradients(self, p: Parameters, step: int) -> list[Tensor]:
         """In the parameters' order; ``step`` numbers the draws."""
-        done, stack = self.forward(p, step), self._stack
-        draws = [
-            vgae.noise(client.nodes, stack.plan.classes // 2, *key, step)
-            for client, key in zip(stack.clients, stack.keys, strict=True)
-        ]
+        done, latent = self.forward(p, step), self._classes // 2
+        draws = [vgae.noise(client.nodes, latent, *key, step) for client, key in self._keyed]
+        noise = torch.from_numpy(np.concatenate(draws)).to(self._dtype)
         with torch.enable_grad():
             outputs = self.outputs(done).requires_grad_()
-            noise = self._tensor(np.concatenate(draws))
             loss = vgae.link_loss(outputs, noise, *self._pairs(step))
             (gradient,) = torch.autograd.grad(loss, outputs)
         return self.gradients_of(p, done, gradient)
 
     def _pairs(self, step: int) -> tuple[Tensor, Tensor, vgae.Shares]:
-        stacked: list[Tensor] = []
-        shares: list[Tensor] = []
+        found = []
         for kind in zip(*(sampler(step) for sampler in self._samplers), strict=True):
             own = [pairs + s for pairs, s in zip(kind, self._stack.starts, strict=False)]
-            stacked.append(torch.from_numpy(np.concatenate(own, axis=1)))
             count = np.array([pairs.shape[1] for pairs in kind])
-            shares.append(self._tensor(np.repeat(1.0 / np.maximum(count, 1), count)))
-        linked, apart = stacked
-        return linked, apart, vgae.Shares(shares[0], shares[1], self._node_shares)
-
-    def _tensor(self, values: NDArray[np.floating]) -> Tensor:
-        return torch.from_numpy(values).to(self._stack.plan.dtype)
+            share = torch.from_numpy(np.repeat(1.0 / np.maximum(count, 1), count))
+            found.append((torch.from_numpy(np.concatenate(own, axis=1)), share.to(self._dtype)))
+        (linked, of_linked), (apart, of_apart) = found
+        return linked, apart, vgae.Shares(of_linked, of_apart, self._node_shares)

@@ -38,16 +38,16 @@ class Reference:
         (federation,) = federations
         (party,) = federation.clients
         self.plan, self._key = plan, (federation.seed, federation.first)
-        x = inputs(party, plan)
-        self._x = torch.from_numpy(x.toarray() if sp.issparse(x) else x).to(plan.dtype)
-        self._edge_index = torch.from_numpy(party.edge_index)
-        self._edge_weight = torch.from_numpy(party.edge_weight).to(plan.dtype)
-        self._y = torch.from_numpy(party.y)
-        self._train = torch.from_numpy(np.sort(party.train))
-        self._valid = torch.from_numpy(party.valid)
-        prior = log_prior(party, plan) if plan.task == "labels" else np.zeros(plan.classes)
-        self._prior = torch.from_numpy(prior).to(plan.dtype)
-        own = 1 if plan.task == "links" else len(party.train)
+        links, x = plan.task == "links", inputs(party, plan)
+        x = x.toarray() if sp.issparse(x) else x
+        prior = np.zeros(plan.classes) if links else log_prior(party, plan)
+        self._x, self._edge_weight, self._prior = (
+            torch.from_numpy(array).to(plan.dtype) for array in (x, party.edge_weight, prior)
+        )
+        self._edge_index, self._y, self._train, self._valid = map(
+            torch.from_numpy, (party.edge_index, party.y, np.sort(party.train), party.valid)
+        )
+        own = 1 if links else len(party.train)
         self._share = own / (own if total is None else total)
         size = (x.shape[1], plan.hidden, plan.classes)
         drawn = start[0] if start else initial_weights(plan.model, *size, initialiser(self._key[0]))
@@ -64,8 +64,8 @@ class Reference:
     def losses(self) -> tuple[fixed_point.Integers, NDArray[np.int64]]:
         """The sum over validation nodes, in fixed point, and their number."""
         self._module.eval()
-        logits = self._outputs()[self._valid]
-        loss = cross_entropy(logits, self._y[self._valid], reduction="none").double().sum()
+        of = self._valid
+        loss = cross_entropy(self._outputs()[of], self._y[of], reduction="none").double().sum()
         return encode_loss(loss.numpy()[None]), np.array([len(self._valid)])
 
     def fit(self, round_: int) -> None:

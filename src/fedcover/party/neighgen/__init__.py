@@ -1,10 +1,8 @@
 """NeighGen, FedSage+'s generator of missing neighbours (Zhang et al., NeurIPS 2021).
 
-Here is what parties answer while their graphs are mended: some of one process, or one alone.
-
-The conversation is :func:`fedcover.algorithm.fedsage.mend`. Training follows a schedule that all
-know, ``warm_up`` epochs before the first exchange and ``local_epochs`` after each: a request that
-comes again, after a crash say, finds its epochs done, and gets the same answer.
+Here is what parties of one process answer to :func:`fedcover.algorithm.fedsage.mend`. All know the
+schedule, ``warm_up`` epochs before the first exchange and ``local_epochs`` after each: a request
+that comes again, after a crash say, finds its epochs done, and gets the same answer.
 """
 
 from __future__ import annotations
@@ -19,22 +17,16 @@ from fedcover import fixed_point
 from fedcover.config import NeighGenSettings
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError
-from fedcover.models.gnn import WEIGHTS
-from fedcover.party.neighgen.generator import (
-    BITS,
-    Generator,
-    answering_rows,
-    noisy_inputs,
-    summed_gradients,
-)
+from fedcover.models.gnn import WEIGHTS, arrays_of
+from fedcover.party.neighgen import generator
 from fedcover.party.neighgen.program import NeighGens
 from fedcover.plans import MEND
-from fedcover.training.plan import PartyGraph, Progress
+from fedcover.training.plan import PartyGraph, Progress, Rows
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
 
-MENDED, ROWS = "mended", "answering rows"  # in what a party has made
+MENDED = "mended"  # in what a party has made
 STAGE = "generator fedsage+"
 
 
@@ -50,21 +42,23 @@ def generators(
 
 def gradients(parties: Sequence[Party], round_: int, query: Message) -> Message:
     """The sum over these parties, all of one repetition, of what they find for each generator."""
-    settings, seed = parties[0].config.neighgen, parties[0].data.seed
-    for party in parties:
-        if ROWS not in party.made:
-            rng = np.random.default_rng([*party.key, 0x7A46])
-            party.made[ROWS] = answering_rows(party.graph.x, settings, rng)
-    owner = query["owner"]
-    found = summed_gradients(
-        Generator(*(torch.from_numpy(np.array(query[name])) for name in WEIGHTS)),
-        noisy_inputs(query["means"], owner, settings.most, seed, round_),
+    settings, seed, owner = parties[0].config.neighgen, parties[0].data.seed, query["owner"]
+    found = generator.summed_gradients(
+        generator.Generator(*(torch.from_numpy(np.array(query[name])) for name in WEIGHTS)),
+        generator.noisy_inputs(query["means"], owner, settings.most, seed, round_),
         np.unique(owner),
-        {party.number: party.made[ROWS] for party in parties},
+        {party.number: _answering_rows(party) for party in parties},
     )
-    return {
-        name: fixed_point.encode(tensor.numpy(), BITS) for name, tensor in found._asdict().items()
-    }
+    named = arrays_of(found).items()
+    return {name: fixed_point.encode(array, generator.BITS) for name, array in named}
+
+
+def _answering_rows(party: Party) -> Rows:
+    def make() -> Rows:
+        rng = np.random.default_rng([*party.data.key, 0x7A46])
+        return generator.answering_rows(party.graph.x, party.config.neighgen, rng)
+
+    return party.once("answering rows", make)
 
 
 def mend(
@@ -83,14 +77,14 @@ def mend(
 
 def mended(party: Party) -> PartyGraph:
     """The graph that :func:`mend` made; a site that was started again makes it anew."""
-    if MENDED not in party.made:
-        state = party.recall(MEND)
-        settings = party.config.neighgen
+
+    def make() -> PartyGraph:
+        state, settings = party.recall(MEND), party.config.neighgen
         if state is None or int(state["epochs"]) < _epochs(settings, settings.rounds):
             raise DataError("This party has not mended its graph; the coordinator must ask first.")
-        party.made[MENDED] = _program([party]).mended()[0]
-    found: PartyGraph = party.made[MENDED]
-    return found
+        return _program([party]).mended()[0]
+
+    return party.once(MENDED, make)
 
 
 def _epochs(settings: NeighGenSettings, round_: int) -> int:
@@ -102,7 +96,7 @@ def _program(parties: Sequence[Party]) -> NeighGens:
     """The program of these parties: under way, as it was remembered, or begun."""
     first = parties[0]
     if MEND not in first.training:
-        graphs, keys = [party.graph for party in parties], [party.key for party in parties]
+        graphs, keys = [party.graph for party in parties], [party.data.key for party in parties]
         program = NeighGens(graphs, keys, first.config.neighgen)
         if (state := first.recall(MEND)) is not None:
             program.restore(state)

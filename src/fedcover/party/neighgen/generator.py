@@ -1,9 +1,9 @@
 r"""NeighGen's parts above its encoder (FedSage+, section 4), for all parties of a stack.
 
-From a node's embedding :math:`z_v` the degree predictor dGen says how many neighbours are missing,
-:math:`\tilde n_v = \mathrm{relu}(w^\top z_v + b)`, and the feature generator fGen what they look
-like: each generated neighbour is one draw of :math:`\mathrm{fGen}(z_v + \epsilon)` with
-:math:`\epsilon \sim N(0, I)` and one hidden layer. Every tensor has the parties in front.
+From a node's embedding :math:`z_v`, dGen predicts how many neighbours are missing,
+:math:`\tilde n_v = \mathrm{relu}(w^\top z_v + b)`, and fGen, with one hidden layer, what they look
+like: :math:`\mathrm{fGen}(z_v + \epsilon)` with a draw of :math:`\epsilon \sim N(0, I)` for each.
+Every tensor has the parties in front.
 
 The cross-party term (section 4.2) is an exchange that keeps our privacy rules. Party i wants
 vectors near the *others'* nodes, too: for each other party j,
@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -37,8 +36,7 @@ from fedcover.models.gnn import Weights
 from fedcover.models.vae import Key, dense
 from fedcover.party.prototypes import cluster, means, merge_small
 from fedcover.plans import generator_shapes
-from fedcover.training.layout import Index
-from fedcover.training.plan import Features
+from fedcover.training.plan import Features, Index, Rows
 
 BITS = 24
 """Of a gradient's fraction: about what a float32 near 1 has, and sums may still reach 2^38. A sum
@@ -103,14 +101,7 @@ def _uniform(rngs: Sequence[np.random.Generator], shape: tuple[int, ...], limit:
     return torch.from_numpy(drawn)
 
 
-def degree_loss(predicted: Tensor, true: Tensor) -> Tensor:
-    """Smooth L1 for each node (its paper's equation for dGen)."""
-    return functional.smooth_l1_loss(predicted, true, reduction="none")
-
-
-def grouped(
-    points: NDArray[np.float32], count: int, min_size: int, rng: np.random.Generator
-) -> Index:
+def grouped(points: Rows, count: int, min_size: int, rng: np.random.Generator) -> Index:
     """A group for each row, of ``min_size`` rows at least; -1 where there are not so many."""
     centres, _ = cluster(points, count, min_size, rng)
     if not len(centres):
@@ -119,16 +110,14 @@ def grouped(
     return merge_small(points, distance.argmin(axis=1), min_size)
 
 
-def group_means(points: NDArray[np.float32], group: Index) -> NDArray[np.float32]:
+def group_means(points: Rows, group: Index) -> Rows:
     """The mean of every group of :func:`grouped`: no row if there is none."""
     if group[0] < 0:
         return points[:0]
     return means(points, group).astype(np.float32)
 
 
-def answering_rows(
-    x: Features, settings: NeighGenSettings, rng: np.random.Generator
-) -> NDArray[np.float32]:
+def answering_rows(x: Features, settings: NeighGenSettings, rng: np.random.Generator) -> Rows:
     """The rows that a party answers with: means of groups of its nodes, or some of its nodes.
 
     Groups are found in a random projection, where k-means takes a fraction of the time.
@@ -143,7 +132,7 @@ def answering_rows(
 
 
 def noisy_inputs(
-    latent_means: NDArray[np.float32], owner: Index, most: int, seed: int, round_: int
+    latent_means: Rows, owner: Index, most: int, seed: int, round_: int
 ) -> tuple[Tensor, Tensor]:
     """What each sender's generator makes vectors from: ``most`` draws around each of its means.
 
@@ -163,13 +152,12 @@ def summed_gradients(
     generator: Generator,
     inputs: tuple[Tensor, Tensor],
     senders: Index,
-    targets: Mapping[int, NDArray[np.float32]],
+    targets: Mapping[int, Rows],
 ) -> Generator:
     """For each sender i, the sum of the gradients of L_ij over the parties j in ``targets``.
 
-    One party has its own rows in ``targets``. The forward and the backward pass of i's generator
-    are the same whoever computes them, so that a process with many parties does them once, with the
-    sum of the errors that these parties find.
+    The forward and the backward pass of i's generator are the same whoever computes them, so that a
+    process with many parties does them once, with the sum of the errors that these parties find.
     """
     weights = [tensor.detach().requires_grad_() for tensor in generator]
     with torch.enable_grad():
@@ -178,9 +166,7 @@ def summed_gradients(
     return Generator(*torch.autograd.grad(generated, weights, error))
 
 
-def _errors(
-    generated: Tensor, rows: Tensor, senders: Index, targets: Mapping[int, NDArray[np.float32]]
-) -> Tensor:
+def _errors(generated: Tensor, rows: Tensor, senders: Index, targets: Mapping[int, Rows]) -> Tensor:
     """The gradient of the cross terms in the generated vectors."""
     answering = {j: torch.from_numpy(t) for j, t in targets.items() if len(t)}
     if not answering:
@@ -196,11 +182,6 @@ def _errors(
     real = torch.arange(generated.shape[1]) < rows[:, None]
     other = torch.tensor(list(answering)) != torch.from_numpy(senders)[:, None]
     weight = (real[:, :, None] & other[:, None, :]).flatten(0, 1).to(flat.dtype)
-    nearest = functional.embedding_bag(
-        torch.stack(chosen, dim=1),
-        torch.cat(list(answering.values())),
-        mode="sum",
-        per_sample_weights=weight,
-    )
-    errors = 2 * (flat * weight.sum(dim=1, keepdim=True) - nearest)
-    return errors.view_as(generated)
+    places, table = torch.stack(chosen, dim=1), torch.cat(list(answering.values()))
+    nearest = functional.embedding_bag(places, table, mode="sum", per_sample_weights=weight)
+    return (2 * (flat * weight.sum(dim=1, keepdim=True) - nearest)).view_as(generated)

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcover.models.vae import dense
 from fedcover.training.layout import Layout
-from fedcover.training.plan import PartyGraph
+from fedcover.training.plan import Index, PartyGraph
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,11 @@ class Impaired:
     """
 
     graph: PartyGraph
-    hidden: NDArray[np.int64]
+    hidden: Index
     missing: sp.csr_array
 
     @property
-    def visible(self) -> NDArray[np.int64]:
+    def visible(self) -> Index:
         """The nodes that are left, ascending."""
         return self.graph.train
 
@@ -46,18 +45,15 @@ def impair(graph: PartyGraph, share: float, rng: np.random.Generator) -> Impaire
     count = min(max(round(share * nodes), 1), nodes - 1)
     is_hidden = np.zeros(nodes, dtype=bool)
     is_hidden[rng.permutation(nodes)[:count]] = True
-    hidden = np.flatnonzero(is_hidden)
-    source, target = graph.edge_index
-    lost = is_hidden[source] & ~is_hidden[target]
-    place = np.searchsorted(hidden, source[lost])
+    hidden, visible = np.flatnonzero(is_hidden), np.flatnonzero(~is_hidden)
+    source, target = graph.edge_index[:, ~is_hidden[graph.edge_index[1]]]
+    lost = is_hidden[source]
+    pairs = (target[lost], np.searchsorted(hidden, source[lost]))
     ones = np.ones(int(lost.sum()), dtype=np.float32)
-    kept = graph.edge_index[:, ~is_hidden[source] & ~is_hidden[target]]
-    visible = np.flatnonzero(~is_hidden)
-    return Impaired(
-        replace(graph, edge_index=kept, train=visible, valid=visible[:0]),
-        hidden,
-        sp.csr_array((ones, (target[lost], place)), shape=(nodes, len(hidden))),
-    )
+    missing = sp.csr_array((ones, pairs), shape=(nodes, len(hidden)))
+    kept = np.stack([source[~lost], target[~lost]])
+    without = replace(graph, edge_index=kept, train=visible, valid=visible[:0])
+    return Impaired(without, hidden, missing)
 
 
 class Matching:
@@ -65,11 +61,9 @@ class Matching:
 
     def __init__(self, impaired: Sequence[Impaired], most: int) -> None:
         counts = np.array([len(part.hidden) for part in impaired])
-        party = np.repeat(np.arange(len(counts)), counts)
         self._layout = Layout(counts)
-        places = self._layout.places(party)
-        features = impaired[0].graph.x.shape[1]
-        self._x = torch.zeros(self._layout.rows, features)
+        places = self._layout.places(np.repeat(np.arange(len(counts)), counts))
+        self._x = torch.zeros(self._layout.rows, impaired[0].graph.x.shape[1])
         for part, rows in zip(impaired, np.split(places, np.cumsum(counts)[:-1]), strict=True):
             self._x[torch.from_numpy(rows)] = torch.from_numpy(dense(part.graph.x[part.hidden]))
         self._half_norm = (0.5 * self._x.square().sum(dim=1)).numpy()
@@ -79,14 +73,12 @@ class Matching:
         self._hidden = places[missing.indices]
         self.degree = np.diff(self._starts)
         first = np.cumsum([0, *(part.graph.nodes for part in impaired)])
-        self._pairs = []
-        for part, start in zip(impaired, first[:-1], strict=True):
-            nodes = part.visible + start
-            self._pairs.append(np.repeat(nodes, np.minimum(self.degree[nodes], most)))
-        self._idle = [int(part.visible[0] + s) for part, s in zip(impaired, first, strict=False)]
+        visible = [part.visible + start for part, start in zip(impaired, first, strict=False)]
+        self._pairs = [np.repeat(own, np.minimum(self.degree[own], most)) for own in visible]
+        self._idle = [int(own[0]) for own in visible]
         self.has_pairs = np.array([len(pairs) > 0 for pairs in self._pairs])
 
-    def draw(self, rngs: Sequence[np.random.Generator], rows: int) -> NDArray[np.int64]:
+    def draw(self, rngs: Sequence[np.random.Generator], rows: int) -> Index:
         """For each party ``rows`` nodes, drawn as often as they have vectors in the loss.
 
         A node with n hidden neighbours has min(n, most). A party whose nodes have none gets one
@@ -98,7 +90,7 @@ class Matching:
         ]
         return np.stack(drawn)
 
-    def nearest(self, generated: Tensor, nodes: NDArray[np.int64]) -> Tensor:
+    def nearest(self, generated: Tensor, nodes: Index) -> Tensor:
         """For each row of ``generated`` (parties, rows, features), made for the node of the same
         place in ``nodes``, the features of that node's nearest hidden neighbour."""
         rows = generated.shape[1]

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import smooth_l1_loss
 
 from fedcover import fixed_point
 from fedcover.config import NeighGenSettings
@@ -23,21 +24,12 @@ from fedcover.errors import DataError
 from fedcover.models.gnn import WEIGHTS, arrays_of, initial_weights
 from fedcover.models.vae import Key
 from fedcover.party.augment import augment, mean_entries, trimmed
-from fedcover.party.neighgen.generator import (
-    BITS,
-    Degrees,
-    Generator,
-    degree_loss,
-    group_means,
-    grouped,
-    initial_degrees,
-    initial_generator,
-)
+from fedcover.party.neighgen import generator as parts
+from fedcover.party.neighgen.generator import Degrees, Generator
 from fedcover.party.neighgen.hidden import Matching, impair
 from fedcover.training.averaging import Averaging
-from fedcover.training.layout import Index
 from fedcover.training.optimiser import adam_state, restore_adam
-from fedcover.training.plan import Features, Federation, PartyGraph, Plan
+from fedcover.training.plan import Federation, Index, PartyGraph, Plan
 from fedcover.training.receptive_field import Field, GradientField
 from fedcover.training.stack import Stack
 
@@ -60,12 +52,11 @@ class NeighGens:
             for graph, key in zip(graphs, keys, strict=True)
         ]
         self._visible = [part.visible for part in impaired]
-        self._plan = Plan(
-            "sage", settings.latent, hidden=settings.hidden, dropout=0.0, lr=settings.lr
-        )
-        stack = Stack(_federations([part.graph for part in impaired], keys), self._plan)
+        hidden, latent = settings.hidden, settings.latent
+        self._plan = Plan("sage", latent, hidden=hidden, dropout=0.0, lr=settings.lr)
+        stack = self._stack([part.graph for part in impaired])
         self._order = stack.federation_of.tolist()
-        self._keys = [keys[p] for p in self._order]
+        self._keys = stack.keys
         nodes = stack.nodes("train")
         self._field = GradientField(stack, nodes)
         self._row_of_node = np.full(len(stack.y), -1)
@@ -74,22 +65,28 @@ class NeighGens:
         self._party = torch.from_numpy(stack.client_of_node[nodes])
         self._degree = torch.from_numpy(self._matching.degree[nodes]).float()
         self._share = 1 / torch.bincount(self._party)[self._party]
-        self._has_pairs = torch.from_numpy(self._matching.has_pairs).float()
 
         averaging = Averaging(stack, bits=0)
-        size = (stack.features, settings.hidden, settings.latent)
+        rngs = {seed: np.random.default_rng([seed, 0x5A6E]) for seed, _ in keys}
         start = {
-            seed: initial_weights("sage", *size, np.random.default_rng([seed, 0x5A6E]))
-            for seed, _ in keys
+            seed: initial_weights("sage", stack.features, hidden, latent, rng)
+            for seed, rng in rngs.items()
         }
         self._encoder = averaging.broadcast(averaging.shared([start[seed] for seed, _ in keys]))
         means = torch.zeros(len(keys)).index_add_(0, self._party, self._degree * self._share)
-        self._degrees = initial_degrees(self._keys, settings.latent, means)
-        self._generator = initial_generator(self._keys, settings, stack.features)
+        self._degrees = parts.initial_degrees(self._keys, latent, means)
+        self._generator = parts.initial_generator(self._keys, settings, stack.features)
         self._tensors = [*self._encoder, *self._degrees, *self._generator]
         self._adam = torch.optim.Adam(self._tensors, lr=settings.lr, fused=True)
         self._groups: list[Index] = []  # of visible nodes, from the first exchange on
         self._epochs = 0
+
+    def _stack(self, graphs: Sequence[PartyGraph]) -> Stack:
+        """Every party as a federation of its own."""
+        pairs = zip(graphs, self._given, strict=True)
+        return Stack(
+            [Federation([g], seed, first=number) for g, (seed, number) in pairs], self._plan
+        )
 
     @torch.no_grad()
     def train(self, epochs: int, received: Sequence[Message]) -> None:
@@ -117,21 +114,17 @@ class NeighGens:
         self._check(z.sum(dim=1), self._party.numpy())
         by_place = np.split(z.numpy(), np.cumsum(np.bincount(self._party))[:-1])
         if not self._groups:
+            count, least = self._settings.groups, self._settings.min_group
             self._groups = [
-                grouped(
-                    own,
-                    self._settings.groups,
-                    self._settings.min_group,
-                    np.random.default_rng([*key, 0x26B0]),
-                )
+                parts.grouped(own, count, least, np.random.default_rng([*key, 0x26B0]))
                 for own, key in zip(by_place, self._keys, strict=True)
             ]
-        found: dict[int, Message] = {}
-        for k, own in enumerate(by_place):
-            means = group_means(own, self._groups[k])
+        found = []
+        for k, (own, group) in enumerate(zip(by_place, self._groups, strict=True)):
+            means = parts.group_means(own, group)
             weights = self._generator.of(k, min(len(means), 1)).clone()
-            found[self._order[k]] = {**arrays_of(weights), "means": means}
-        return [found[p] for p in range(len(found))]
+            found.append({**arrays_of(weights), "means": means})
+        return [found[k] for k in np.argsort(self._order)]
 
     @torch.no_grad()
     def mended(self) -> list[PartyGraph]:
@@ -140,25 +133,18 @@ class NeighGens:
         Their stack has the order and the weight rows of the trained one, since these follow from
         the training nodes and from the features.
         """
-        whole = [
-            replace(graph, train=visible)
-            for graph, visible in zip(self._graphs, self._visible, strict=True)
-        ]
-        stack = Stack(_federations(whole, self._given), self._plan)
+        pairs = zip(self._graphs, self._visible, strict=True)
+        stack = self._stack([replace(graph, train=visible) for graph, visible in pairs])
         z = Field(stack, np.arange(len(stack.y))).logits(self._encoder)
         missing = self._degrees.predict(z, torch.from_numpy(stack.client_of_node))
         self._check(missing, stack.client_of_node)
         missing = missing.round().clamp(max=self._settings.most).long()
-        found: dict[int, PartyGraph] = {}
-        for k, (start, stop) in enumerate(zip(stack.starts[:-1], stack.starts[1:], strict=True)):
-            found[self._order[k]] = _mended(
-                self._graphs[self._order[k]],
-                z[start:stop],
-                torch.repeat_interleave(missing[start:stop]),
-                self._generator.of(k),
-                np.random.default_rng([*self._keys[k], 0x3E2D]),
-            )
-        return [found[p] for p in range(len(found))]
+        found = []
+        for graph, key, k in zip(self._graphs, self._given, np.argsort(self._order), strict=True):
+            own = slice(stack.starts[k], stack.starts[k + 1])
+            node, rng = torch.repeat_interleave(missing[own]), np.random.default_rng([*key, 0x3E2D])
+            found.append(_mended(graph, z[own], node, self._generator.of(k), rng))
+        return found
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that training has changed; everything else follows from the graphs and the keys."""
@@ -192,7 +178,7 @@ class NeighGens:
             pairs = (self._groups[k].max() + 1) * self._settings.most
             weight = self._settings.cross_weight / max(pairs * int(received[p]["others"]), 1)
             for name, tensor in cross._asdict().items():
-                own = fixed_point.decode(received[p][name], BITS) * weight
+                own = fixed_point.decode(received[p][name], parts.BITS) * weight
                 tensor[k] = torch.from_numpy(own)
         return cross
 
@@ -219,25 +205,19 @@ class NeighGens:
         heads = [t.detach().requires_grad_() for t in (*self._degrees, *self._generator)]
         degrees, generator = Degrees(*heads[:2]), Generator(*heads[2:])
         with torch.enable_grad():
-            degree = degree_loss(degrees.predict(z, self._party), self._degree) * self._share
+            missing = degrees.predict(z, self._party)
+            degree = smooth_l1_loss(missing, self._degree, reduction="none") * self._share
             latent = z[rows].view(parties, *shape)
             generated = generator.generate(latent + torch.from_numpy(noise))
             degree_part = settings.degree_weight * degree.sum()
         # The features' loss, a mean over the rows, has the gradient 2(x̃ − nearest) / rows.
         error = generated.detach() - self._matching.nearest(generated.detach(), nodes)
-        error *= 2 * settings.feature_weight / settings.batch * self._has_pairs[:, None, None]
+        some = torch.from_numpy(self._matching.has_pairs).float()
+        error *= 2 * settings.feature_weight / settings.batch * some[:, None, None]
         of_z, *of_heads = torch.autograd.grad(
             [degree_part, generated], [z, *heads], [torch.ones(()), error]
         )
         return [*self._field.gradients_of(self._encoder, done, of_z), *of_heads]
-
-
-def _federations(graphs: Sequence[PartyGraph], keys: Sequence[Key]) -> list[Federation]:
-    """Every party as a federation of its own."""
-    return [
-        Federation([graph], seed, first=number)
-        for graph, (seed, number) in zip(graphs, keys, strict=True)
-    ]
 
 
 def _mended(
@@ -246,8 +226,11 @@ def _mended(
     """The graph with a generated neighbour for each entry of ``node``."""
     if not len(node):
         return graph
-    low, high = _range(graph.x)
     is_sparse, made = sp.issparse(graph.x), []
+    # Columns of a sparse matrix are alike (words, say), and one that is empty here may be what the
+    # other parties' replies ask for: one range serves all of them.
+    axis = None if is_sparse else 0
+    low, high = graph.x.min(axis=axis), graph.x.max(axis=axis)
     for rows in torch.tensor_split(node, -(-len(node) * graph.x.shape[1] // BLOCK)):
         noise = rng.standard_normal((len(rows), z.shape[1]), dtype=np.float32)
         inputs = z[rows] + torch.from_numpy(noise)
@@ -255,14 +238,3 @@ def _mended(
         made.append(trimmed(features, mean_entries(graph.x)) if is_sparse else features)
     stacked = sp.vstack(made, format="csr") if is_sparse else np.concatenate(made)
     return augment(graph, stacked, np.stack([np.arange(len(node)), node.numpy()]))
-
-
-def _range(x: Features) -> tuple[Features, Features]:
-    """The least and the largest value: of each dense column, or of a sparse matrix as a whole.
-
-    Columns of a sparse matrix are alike (words, say), and one that is empty here may be what the
-    other parties' replies ask for.
-    """
-    if sp.issparse(x):
-        return x.min(), x.max()
-    return x.min(axis=0), x.max(axis=0)
