@@ -167,7 +167,7 @@ def _elsewhere(
     if shares is not None:
         weights = np.array(shares, dtype=np.float64)
     test = np.bincount(client, minlength=clients)
-    return bool(test.any() and _distance(test, weights) > TEST_SLACK)
+    return bool(test.any() and total_variation(test, weights) > TEST_SLACK)
 
 
 def _apart(
@@ -186,7 +186,7 @@ def _apart(
     # Half the expected sum of |normal| deviations, twice.
     chance = np.sqrt(2 / np.pi * (share * (1 - share)) * nodes[:, None]).sum(axis=1)
     some = test.any(axis=1)
-    return np.asarray(some & (_distance(test, weights) > TEST_SLACK + chance))
+    return np.asarray(some & (total_variation(test, weights) > TEST_SLACK + chance))
 
 
 def _counts(
@@ -195,7 +195,7 @@ def _counts(
     return np.bincount(group * shape[1] + client, minlength=shape[0] * shape[1]).reshape(shape)
 
 
-def _distance(test: NDArray[np.number], weights: NDArray[np.number]) -> NDArray[np.float64]:
+def total_variation(test: NDArray[np.number], weights: NDArray[np.number]) -> NDArray[np.float64]:
     """Total variation between the two, each taken as shares of its last axis."""
     p, q = (one / np.maximum(one.sum(axis=-1, keepdims=True), 1e-300) for one in (test, weights))
     return np.asarray(np.abs(p - q).sum(axis=-1) / 2)
