@@ -19,8 +19,8 @@ from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.models.gnn import WEIGHTS, Weights
 from fedcover.predictor.calibration import Calibration, Groups
-from fedcover.predictor.inference import Generated, Model
-from fedcover.predictor.nodes import RunNodes
+from fedcover.predictor.inference import Model
+from fedcover.predictor.nodes import Generated, RunNodes
 from fedcover.predictor.predictor import Predictor
 from fedcover.predictor.saving import (
     ARRAYS,

@@ -11,8 +11,8 @@ from fedcover.config.names import MODELS
 from fedcover.conformal import GRAPH_SCORES, RULES, SCORES
 from fedcover.models.gnn import weight_shapes
 from fedcover.predictor.calibration import Calibration
-from fedcover.predictor.inference import Generated, Model
-from fedcover.predictor.nodes import SALT_BYTES
+from fedcover.predictor.inference import Model
+from fedcover.predictor.nodes import SALT_BYTES, Generated
 from fedcover.predictor.predictor import Predictor
 
 

@@ -19,8 +19,8 @@ from fedcover.graphs.splits import Role
 from fedcover.party import calibration
 from fedcover.plans import plan_of
 from fedcover.predictor.calibration import Calibration
-from fedcover.predictor.inference import Generated, Model, View, planned, rescaled
-from fedcover.predictor.nodes import GraphNodes, RunNodes, fingerprints, hashed, inside, salt_of
+from fedcover.predictor.inference import Model, View, planned, rescaled
+from fedcover.predictor.nodes import Generated, GraphNodes, RunNodes, fingerprints
 from fedcover.predictor.predictor import Predictor
 from fedcover.simulation.evaluation import Judge
 from fedcover.simulation.repetition import Federation
@@ -37,17 +37,9 @@ class Maker:
     @cached_property
     def _known(self) -> RunNodes:
         graph, repetition = self._graph, self._judge.repetition
-        salt, client = salt_of(graph), repetition.partition.client.astype(np.int64)
-        names, edges = hashed(graph.node_ids, salt), inside(graph, client, whole=False)
-        return RunNodes(
-            salt,
-            names,
-            client,
-            repetition.roles.astype(np.int8),
-            repetition.u,
-            fingerprints(graph, names, salt, edges),
-            group=graph.group.numpy() if self._judge.config.calibrate == "group" else None,
-        )
+        client, roles = repetition.partition.client.astype(np.int64), repetition.roles
+        group = graph.group.numpy() if self._judge.config.calibrate == "group" else None
+        return RunNodes.of(graph, client, roles.astype(np.int8), repetition.u, group)
 
     def predictor(
         self, federation: Federation, outcome: Outcome, card: Mapping[str, Any]
