@@ -98,6 +98,11 @@ def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pl.DataFrame:
     return pl.DataFrame([*rows], schema=columns)
 
 
+def spelt(names: Sequence[str | None], numbers: NDArray[np.integer]) -> pl.Series:
+    """Each number's name; -1 takes the last."""
+    return pl.Series(names, dtype=pl.String).gather(numbers)
+
+
 def holds_run(folder: Path) -> bool:
     """Whether a run is there: its ``run.json`` says that fedcover wrote it."""
     try:
@@ -127,7 +132,7 @@ def sets_frame(
     are empty where that label is not known (-1). ``key`` is what all rows begin with."""
     from fedcover.graphs.labels import spelt_sets  # loads torch
 
-    label = pl.Series([*labels, None], dtype=pl.String).gather(y)
+    label = spelt([*labels, None], y)
     rows = {
         "node": pl.Series(np.asarray(ids)).cast(pl.String),
         "client": client,

@@ -21,7 +21,7 @@ from fedcover.graphs.schema import Schema
 from fedcover.predictor.calibration import PROMISES, Calibration, Groups, promises
 from fedcover.predictor.inference import Model, View
 from fedcover.predictor.nodes import Generated, RunNodes, numbered
-from fedcover.tables import sets_frame
+from fedcover.tables import sets_frame, spelt
 
 
 @dataclass(frozen=True)
@@ -96,24 +96,28 @@ class Predictor:
         if not self.empty_sets:
             scores[np.arange(len(scores)), scores.argmin(axis=1)] = -np.inf
         member, changed = _member(view, calibration.groups), view.changed(score)
+        q_hats = np.array([threshold.q_hat for threshold in thresholds], dtype=np.float32)
+        if member is not None:
+            sets = conformal.prediction_sets(scores, q_hats[member], per="node")
+        elif calibration.kind == "class":
+            sets = conformal.prediction_sets(scores, q_hats, per="label")
+        else:
+            sets = conformal.prediction_sets(scores, q_hats[0])
         if self.known.group is not None and member is not None:
             changed = changed | (self.known.group[nodes.place] != member)
         kinds = nodes.kinds(changed)
         said = promises(kinds, nodes.client, member, calibration, thresholds, rule, self.shares)
         numbers = [self.labels.index(label) for label in view.graph.label_names]
-        clients, labels = (
-            pl.Series(names, dtype=pl.String) for names in (self.clients, self.labels)
-        )
         table = sets_frame(
             view.graph.node_ids,
-            clients.gather(nodes.client),
+            spelt(self.clients, nodes.client),
             np.array([*numbers, NO_LABEL])[view.graph.y.numpy()],
             self.labels,
-            _sets(scores, thresholds, calibration.groups, member),
+            sets,
         )
         table.insert_column(2, pl.Series("kind", kinds.tolist(), dtype=pl.String))
         table = table.with_columns(
-            top=labels.gather(view.probs.argmax(axis=1)),
+            top=spelt(self.labels, view.probs.argmax(axis=1)),
             confidence=view.probs.max(axis=1).astype(np.float32),
             promise=pl.Series(said),
         )
@@ -158,18 +162,3 @@ def _member(view: View, groups: Groups | None) -> NDArray[np.int64] | None:
     if groups.kind == "client":
         return view.nodes.client
     return numbered(view.graph, "group", groups.names)
-
-
-def _sets(
-    scores: NDArray[np.float32],
-    thresholds: Sequence[conformal.Threshold],
-    groups: Groups | None,
-    member: NDArray[np.int64] | None,
-) -> NDArray[np.bool_]:
-    """As :func:`fedcover.party.calibration.sets_of` makes them in a run."""
-    q_hats = np.array([threshold.q_hat for threshold in thresholds], dtype=np.float32)
-    if groups is None:
-        return conformal.prediction_sets(scores, q_hats[0])
-    if member is None:
-        return conformal.prediction_sets(scores, q_hats, per="label")
-    return conformal.prediction_sets(scores, q_hats[member], per="node")

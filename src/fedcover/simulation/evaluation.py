@@ -23,7 +23,7 @@ from fedcover.party import calibration
 from fedcover.plans import cases_of
 from fedcover.predictor.calibration import Groups, total_variation
 from fedcover.simulation.repetition import Federation, Repetition
-from fedcover.tables import KEY, RATES, sets_frame, threshold_rows
+from fedcover.tables import KEY, RATES, sets_frame, spelt, threshold_rows
 
 DEGREES = ("0", "1", "2-3", "4-7", "8-15", "16+")
 _NAMED = 8  # groups that a note lists
@@ -160,7 +160,7 @@ class Judge:
         test = np.flatnonzero(self.repetition.roles == Role.TEST)
         by_party = np.argsort(partition.client[test], kind="stable")
         ids = np.asarray(graph.node_ids)[test]
-        client = pl.Series(partition.names, dtype=pl.String).gather(partition.client[test])
+        client = spelt(partition.names, partition.client[test])
         # Parties number their groups by name, whatever order the graph has them in.
         names = self.kinds[kind].names if kind in ("client", "class") else federation.session.groups
         for rule in config.quantiles:
