@@ -9,6 +9,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -37,24 +38,9 @@ def check_target(folder: Path) -> None:
     """Refuse, before any work, a folder that could not be written or holds something else."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; a run needs a folder of its own.")
-    if folder.is_dir():
-        _refuse_foreign(folder)
-    if Path.cwd().is_relative_to(folder.resolve()):
-        raise UsageError(f"{folder} is the folder you are in; a run needs a folder of its own.")
-    for parent in folder.absolute().parents:
-        if parent.exists():
-            if not parent.is_dir():
-                raise UsageError(f"{parent} is a file; {folder} cannot be made in it.")
-            _try_writing(folder, parent)
-            break
-
-
-def _refuse_foreign(folder: Path) -> None:
-    """A folder is replaced whole, so that nothing may be in it which a run did not write."""
-    held = sorted(folder.iterdir())
-    for path in held:
-        known = FOLDERS if path.is_dir() else FILES
-        if path.name not in known:
+    held = sorted(folder.iterdir()) if folder.exists() else []
+    for path in held:  # the folder is replaced whole: nothing else may be in it
+        if path.name not in (FOLDERS if path.is_dir() else FILES):
             raise UsageError(
                 f"{folder} exists and is not a run folder: it holds {path.name}, which would be "
                 "lost; choose another folder."
@@ -64,18 +50,20 @@ def _refuse_foreign(folder: Path) -> None:
             f"{folder} exists and is not a run folder: it holds {held[0].name}, but no {MARK} "
             "that fedcover wrote; choose another folder."
         )
-
-
-def _try_writing(folder: Path, parent: Path) -> None:
-    """Make and remove what :func:`write_run` will make: only the attempt tells (quotas, mounts)."""
-    try:
-        Path(tempfile.mkdtemp(prefix=_beside(folder), dir=parent)).rmdir()
+    if Path.cwd().is_relative_to(folder.resolve()):
+        raise UsageError(f"{folder} is the folder you are in; a run needs a folder of its own.")
+    parent = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not parent.is_dir():
+        raise UsageError(f"{parent} is a file; {folder} cannot be made in it.")
+    try:  # only the attempt tells (quotas, mounts)
+        _beside(folder, parent).rmdir()
     except OSError as error:
         raise DataError(f"{folder} cannot be written: {parent}: {error.strerror}.") from error
 
 
-def _beside(folder: Path) -> str:
-    return f".{folder.name}-"
+def _beside(folder: Path, parent: Path) -> Path:
+    """A new folder in which the run is written."""
+    return Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
 
 
 def write_run(
@@ -93,29 +81,24 @@ def write_run(
 ) -> Path:
     """Write all files beside the folder, then put them in its place.
 
-    ``thresholds`` are those of groups, where they have their own. ``drawing`` holds the tables
-    named in ``DRAWING``; ``finish`` is called with the folder when all tables are in it, to write
-    what is made of them. ``copies`` are further files, by name.
-
-    An earlier run is moved out of the way, not deleted, until the new one stands: whatever goes
-    wrong, or whenever the user interrupts, one of the two is there whole.
+    ``thresholds`` are those of groups, where they have their own; ``drawing`` the tables named in
+    ``DRAWING``; ``copies`` further files. ``finish`` writes what is made of the tables, when these
+    are in the folder that it is called with. An earlier run is moved away, not deleted, until the
+    new one stands: whatever goes wrong, and whenever a user interrupts, one of them is there whole.
     """
     check_target(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=_beside(folder), dir=folder.parent))
+        beside = _beside(folder, folder.parent)
     except OSError as error:
         raise DataError(f"{folder} cannot be written: {error.strerror}.") from error
     fresh, earlier = beside / "fresh", beside / "earlier"
     try:
         fresh.mkdir()
-        results.write_csv(fresh / "results.csv")
-        groups.write_csv(fresh / "groups.csv")
-        if thresholds is not None:
-            thresholds.write_csv(fresh / "thresholds.csv")
-        sets.write_parquet(fresh / "sets.parquet")
-        ledger.write_parquet(fresh / "ledger.parquet")
-        for name, table in (drawing or {}).items():
+        for name, table in {"results": results, "groups": groups, "thresholds": thresholds}.items():
+            if table is not None:
+                table.write_csv(fresh / f"{name}.csv")
+        for name, table in {"sets": sets, "ledger": ledger, **(drawing or {})}.items():
             table.write_parquet(fresh / f"{name}.parquet")
         for name, source in (copies or {}).items():
             shutil.copyfile(source, fresh / name)
@@ -150,20 +133,10 @@ def _plain(value: Any) -> Any:
 def versions() -> dict[str, str]:
     """Of Python and the libraries that shape results."""
     found = {"python": platform.python_version()}
-    for package in (
-        "numpy",
-        "scipy",
-        "torch",
-        "torch_geometric",
-        "pymetis",
-        "scikit-learn",
-        "opacus",
-        "polars",
-    ):
-        try:
+    numerics = ("numpy", "scipy", "torch", "torch_geometric")
+    for package in (*numerics, "pymetis", "scikit-learn", "opacus", "polars"):
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found
 
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike, NDArray
 
 from fedcover.ledger import Entry, kind_of
+
+if TYPE_CHECKING:  # a page is made without loading torch
+    from fedcover.algorithm.session import Outcome
+    from fedcover.conformal import GroupThreshold
 
 MARK = "run.json"
 PAGE = "report.html"
@@ -28,35 +34,23 @@ KEY = tuple(_CELL)
 """What no two rows of a run share, apart from the node or group that they are about."""
 _GROUP: Columns = {**_CELL, "kind": pl.String, "group": pl.String}
 
+RATES = ("coverage", "set_size", "singleton_rate", "empty_rate")
+_WORST = ("min_client_coverage", "class_coverage_gap")
+
 RESULTS: Columns = {
     "dataset": pl.String,
     "clients": pl.Int64,
     "partition": pl.String,
     "method": pl.String,
     "model": pl.String,
-    "score": pl.String,
-    "quantile": pl.String,
-    "alpha": pl.Float64,
-    "seed": pl.Int64,
+    **_CELL,
     "n_calibration": pl.Int64,
     "n_test": pl.Int64,
-    "q_hat": pl.Float64,
-    "coverage": pl.Float64,
-    "set_size": pl.Float64,
-    "singleton_rate": pl.Float64,
-    "empty_rate": pl.Float64,
-    "min_client_coverage": pl.Float64,
-    "class_coverage_gap": pl.Float64,
-    "accuracy": pl.Float64,
-    "train_seconds": pl.Float64,
+    **dict.fromkeys(("q_hat", *RATES, *_WORST, "accuracy", "train_seconds"), pl.Float64),
 }
 GROUPS: Columns = {
     **_GROUP,
-    "n_test": pl.Float64,
-    "coverage": pl.Float64,
-    "coverage_sd": pl.Float64,
-    "set_size": pl.Float64,
-    "set_size_sd": pl.Float64,
+    **dict.fromkeys(("n_test", "coverage", "coverage_sd", "set_size", "set_size_sd"), pl.Float64),
 }
 THRESHOLDS: Columns = {
     **_GROUP,
@@ -67,9 +61,7 @@ THRESHOLDS: Columns = {
 }
 SETS: Columns = {
     **_CELL,
-    "node": pl.String,
-    "client": pl.String,
-    "label": pl.String,
+    **dict.fromkeys(("node", "client", "label"), pl.String),
     "set": pl.List(pl.String),
     "size": pl.Int64,
     "covered": pl.Boolean,
@@ -77,11 +69,7 @@ SETS: Columns = {
 LEDGER: Columns = {
     "method": pl.String,
     "seed": pl.Int64,
-    "kind": pl.String,
-    "part": pl.String,
-    "array": pl.String,
-    "direction": pl.String,
-    "client": pl.String,
+    **dict.fromkeys(("kind", "part", "array", "direction", "client"), pl.String),
     "round": pl.Int64,
     "rounds": pl.Int64,
     "type": pl.String,
@@ -89,17 +77,12 @@ LEDGER: Columns = {
     "bytes": pl.Int64,
 }
 SCORES: Columns = {
-    "method": pl.String,
-    "score": pl.String,
-    "node": pl.String,
+    **dict.fromkeys(("method", "score", "node"), pl.String),
     "probs": pl.List(pl.Float32),
     "scores": pl.List(pl.Float32),
 }
 NODES: Columns = {
-    "node": pl.String,
-    "client": pl.String,
-    "role": pl.String,
-    "label": pl.String,
+    **dict.fromkeys(("node", "client", "role", "label"), pl.String),
     "boundary": pl.Boolean,
     "degree": pl.Int64,
     "lost": pl.Int64,
@@ -112,7 +95,12 @@ EDGES: Columns = {"source": pl.String, "target": pl.String, "cut": pl.Boolean}
 
 def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pl.DataFrame:
     """Rows as a table with exactly these columns."""
-    return pl.DataFrame([dict(row) for row in rows], schema=columns)
+    return pl.DataFrame([*rows], schema=columns)
+
+
+def spelt(names: Sequence[str | None], numbers: NDArray[np.integer]) -> pl.Series:
+    """Each number's name; -1 takes the last."""
+    return pl.Series(names, dtype=pl.String).gather(numbers)
 
 
 def holds_run(folder: Path) -> bool:
@@ -124,25 +112,55 @@ def holds_run(folder: Path) -> bool:
     return isinstance(info, dict) and "fedcover" in info
 
 
+def threshold_rows(
+    key: Mapping[str, Any], kind: str, names: Sequence[str], groups: Sequence[GroupThreshold]
+) -> list[dict[str, Any]]:
+    """``thresholds.csv``: the clients, classes or groups that have thresholds of their own."""
+    pairs = zip(names, groups, strict=True)
+    return [{**key, "kind": kind, "group": name, **vars(own)} for name, own in pairs]
+
+
+def sets_frame(
+    ids: ArrayLike,
+    client: pl.Series,
+    y: NDArray[np.integer],
+    labels: Sequence[str],
+    sets: NDArray[np.bool_],
+    **key: Any,
+) -> pl.DataFrame:
+    """``sets.parquet``: each node's set by label names, and whether the true label is in it; both
+    are empty where that label is not known (-1). ``key`` is what all rows begin with."""
+    from fedcover.graphs.labels import spelt_sets  # loads torch
+
+    label = spelt([*labels, None], y)
+    rows = {
+        "node": pl.Series(np.asarray(ids)).cast(pl.String),
+        "client": client,
+        "label": label,
+        "set": spelt_sets(sets, labels),
+        "size": sets.sum(axis=1),
+        "covered": sets[np.arange(len(y)), y],
+    }
+    covered = pl.when(label.is_not_null()).then("covered").alias("covered")
+    named = [pl.lit(value, SETS[name]).alias(name) for name, value in key.items()]
+    return pl.DataFrame(rows).select(*named, pl.exclude("covered"), covered)
+
+
 def ledger_frame(
     method: str, seed: int, names: Sequence[str], entries: Iterable[Entry]
 ) -> pl.DataFrame:
     """One row an array that travelled in one round, or alike in several, at one party."""
-    rows = [
-        (
-            method,
-            seed,
-            kind_of(e.part),
-            e.part,
-            e.array,
-            e.direction,
-            names[e.party],
-            e.round,
-            e.rounds,
-            e.type,
-            list(e.shape),
-            e.bytes,
-        )
-        for e in entries
-    ]
-    return pl.DataFrame(rows, schema=LEDGER, orient="row")
+    own = {"method": method, "seed": seed}
+    rows = ({**own, "kind": kind_of(e.part), "client": names[e.party], **vars(e)} for e in entries)
+    return frame(rows, LEDGER)
+
+
+def choices(outcome: Outcome) -> dict[str, Any]:
+    """What a method chose on validation nodes, for ``run.json``."""
+    found = outcome.calibrated
+    return {
+        "temperature": found.temperature,
+        "raps": found.raps._asdict() if found.raps else None,
+        **{name: chosen._asdict() for name, chosen in found.diffusion.items()},
+        **outcome.chosen,
+    }

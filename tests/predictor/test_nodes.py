@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcover.predictor.nodes import _joined, _reached, located, touched
+from fedcover.predictor.nodes import Generated, _joined, _reached, located, touched
 
 
 def test_new_nodes_go_where_most_neighbours_are(make_graph):
@@ -106,13 +106,17 @@ def test_a_change_passes_through_generated_neighbours(make_graph):
     changed[0] = True
 
     def reached(*links):
-        return np.flatnonzero(_reached(edges, changed, names, client, links)).tolist()
+        generated = [
+            Generated(None, np.array(source), np.array(target, dtype=np.uint64), 1.0)
+            for source, target in links
+        ]
+        return np.flatnonzero(_reached(edges, changed, names, client, generated)).tolist()
 
-    first = (0, np.array([0, 0, 1]), np.array([10, 14, 13], dtype=np.uint64))
+    first = ([0, 0, 1], [10, 14, 13])
     assert reached(first) == [0, 4]
-    gone = (1, np.array([0, 0]), np.array([15, 99], dtype=np.uint64))
+    gone = ([0, 0], [15, 99])
     assert reached(first, gone) == [0, 4, 5]
-    moved = (1, np.array([0, 0]), np.array([16, 13], dtype=np.uint64))  # 13 is now at client 0
+    moved = ([0, 0], [16, 13])  # 13 is now at client 0
     assert reached(first, moved) == [0, 4, 6]
 
 

@@ -4,8 +4,8 @@ nodes that level is promised."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,9 @@ PROMISES = {
 }
 """Whether a node's set keeps its level, by what the node is."""
 
-
 WEIGHED = "yes, where clients count by their calibration nodes"
 SHARED = "yes, for the shares of clients that the run was given"
 EVERYTHING = "yes: every label, for less there are too few calibration nodes"
-
-Asked = tuple[float, str, tuple[float | Fraction, ...] | None]
-"""A level, a rule and shares."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class Calibration:
     client: NDArray[np.int64]
     clients: int
     groups: Groups | None = None
-    _found: dict[Asked, tuple[conformal.Threshold, ...]] = field(
+    _found: dict[Any, Sequence[conformal.Threshold]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -72,8 +68,8 @@ class Calibration:
         """From scores in any order."""
         order = np.argsort(scores, kind="stable")
         if groups is not None:
-            groups = Groups(groups.kind, groups.names, groups.member[order])
-        return cls(np.asarray(scores, dtype=np.float32)[order], client[order], clients, groups)
+            groups = replace(groups, member=groups.member[order])
+        return cls(scores[order], client[order], clients, groups)
 
     @property
     def kind(self) -> str:
@@ -91,21 +87,14 @@ class Calibration:
         """Those of all groups, or the pooled one alone; what was asked before is remembered."""
         asked = alpha, rule, None if shares is None else tuple(shares)
         if asked not in self._found:  # many groups take a while
-            self._found[asked] = tuple(self._find(alpha, rule, shares))
+            if self.groups is None:
+                self._found[asked] = (self.pooled(alpha, rule, shares),)
+            else:
+                scores, member = self._by_client(self.scores), self._by_client(self.groups.member)
+                groups = len(self.groups.names)
+                own = conformal.group_thresholds(scores, member, alpha, groups=groups, rule=rule)
+                self._found[asked] = tuple(own)
         return self._found[asked]
-
-    def _find(
-        self, alpha: float, rule: str, shares: Shares | None
-    ) -> Sequence[conformal.Threshold]:
-        if self.groups is None:
-            return [self.pooled(alpha, rule, shares)]
-        return conformal.group_thresholds(
-            self._by_client(self.scores),
-            self._by_client(self.groups.member),
-            alpha,
-            groups=len(self.groups.names),
-            rule=rule,
-        )
 
     def _by_client(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
         return [values[self.client == k] for k in range(self.clients)]
@@ -162,40 +151,32 @@ def _elsewhere(
 ) -> bool:
     """Whether test nodes are spread over the clients otherwise than the theorem draws them: by
     these shares, or by calibration nodes."""
-    clients = calibration.clients
-    weights = np.bincount(calibration.client, minlength=clients) + 1.0
-    if shares is not None:
-        weights = np.array(shares, dtype=np.float64)
-    test = np.bincount(client, minlength=clients)
-    return bool(test.any() and _distance(test, weights) > TEST_SLACK)
+    held, test = (
+        np.bincount(k, minlength=calibration.clients) for k in (calibration.client, client)
+    )
+    weights = held + 1 if shares is None else np.array(shares)
+    return bool(test.any() and total_variation(test, weights) > TEST_SLACK)
 
 
 def _apart(
-    client: NDArray[np.int64],
-    member: NDArray[np.int64],
-    calibration: Calibration,
-    groups: Groups,
+    client: NDArray[np.int64], member: NDArray[np.int64], calibration: Calibration, groups: Groups
 ) -> NDArray[np.bool_]:
     """For every group, the same of its nodes; but small groups differ by chance, too."""
     shape = len(groups.names), calibration.clients
-    held = _counts(groups.member, calibration.client, shape)
-    test = _counts(member, client, shape)
+    pairs = (groups.member, calibration.client), (member, client)
+    held, test = (
+        np.histogram2d(*pair, bins=[np.arange(k + 1) for k in shape])[0] for pair in pairs
+    )
     weights = held + (held > 0)
     share = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
     nodes = 1 / np.maximum(test.sum(axis=1), 1) + 1 / np.maximum(held.sum(axis=1), 1)
     # Half the expected sum of |normal| deviations, twice.
     chance = np.sqrt(2 / np.pi * (share * (1 - share)) * nodes[:, None]).sum(axis=1)
-    some = test.any(axis=1)
-    return np.asarray(some & (_distance(test, weights) > TEST_SLACK + chance))
+    apart = total_variation(test, weights) > TEST_SLACK + chance
+    return np.asarray(test.any(axis=1) & apart)
 
 
-def _counts(
-    group: NDArray[np.int64], client: NDArray[np.int64], shape: tuple[int, int]
-) -> NDArray[np.int64]:
-    return np.bincount(group * shape[1] + client, minlength=shape[0] * shape[1]).reshape(shape)
-
-
-def _distance(test: NDArray[np.number], weights: NDArray[np.number]) -> NDArray[np.float64]:
-    """Total variation between the two, each taken as shares of its last axis."""
+def total_variation(test: NDArray[np.number], weights: NDArray[np.number]) -> NDArray[np.float64]:
+    """Between the two, each taken as shares of its last axis."""
     p, q = (one / np.maximum(one.sum(axis=-1, keepdims=True), 1e-300) for one in (test, weights))
     return np.asarray(np.abs(p - q).sum(axis=-1) / 2)

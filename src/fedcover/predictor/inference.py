@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from torch_geometric.data import Data
 
 from fedcover import conformal
@@ -31,19 +30,8 @@ from fedcover.training.program import forward
 if TYPE_CHECKING:
     from fedcover.predictor.predictor import Predictor
 
-PLANNED = ("model", "classes", "hidden", "unit_features", "batch_size")
+PLANNED = ("model", "classes", "hidden", "batch_size", "unit_features")
 """What of a plan matters after training."""
-
-
-@dataclass(frozen=True)
-class Generated:
-    """A client's generated neighbours: their features, and (2, m) which is linked to which node,
-    the latter by its name's hash."""
-
-    features: sparse.csr_array
-    source: NDArray[np.int64]
-    target: NDArray[np.uint64]
-    weight: float
 
 
 @dataclass(frozen=True)
@@ -77,13 +65,7 @@ class View:
         if predictor.schema is not None:
             graph = aligned(graph, predictor.schema)
         _check(predictor, graph)
-        links = [
-            (number, one.source, one.target)
-            for number, one in enumerate(predictor.generated)
-            if one is not None
-        ]
-        clients, whole = predictor.clients, predictor.whole
-        nodes = GraphNodes.of(graph, predictor.known, clients, predictor.given, whole, links)
+        nodes = GraphNodes.of(graph, predictor)
         return cls(predictor, rescaled(graph, predictor.scaling), nodes)
 
     @cached_property
@@ -109,12 +91,10 @@ class View:
         graph, changed = conformal.GRAPH_SCORES.get(name), self.nodes.changed
         if graph is None:
             return changed
-        edges = inside(self.graph, self.nodes.client, self.predictor.whole)
-        reached = touched(edges, changed, 1)
-        if graph.similar:
-            alike = self.predictor.known.alike
-            if alike is not None:
-                reached |= self.alike_prints() != alike[self.nodes.place]
+        predictor, nodes = self.predictor, self.nodes
+        reached = touched(inside(self.graph, nodes.client, predictor.whole), changed, 1)
+        if graph.similar and predictor.known.alike is not None:
+            reached |= self.alike_prints() != predictor.known.alike[nodes.place]
             for part, (similar, _) in zip(self._parts, self.alike, strict=True):
                 near = (similar >= 0) & changed[part.nodes][similar]
                 reached[part.nodes[near.any(axis=1)]] = True
@@ -137,20 +117,18 @@ class View:
 
     @cached_property
     def _parts(self) -> list[ClientGraph]:
-        whole, clients = self.predictor.whole, self.predictor.clients
-        cut = Partition(
-            np.zeros_like(self.nodes.client) if whole else self.nodes.client,
-            1 if whole else len(clients),
-            "given",
-            0,
-            np.empty((2, 0), dtype=np.int64),
-            ("all",) if whole else clients,
-        )
+        nodes, predictor = self.nodes, self.predictor
+        if predictor.whole:
+            parts = [ClientGraph(np.arange(len(nodes.names)), self.graph.edge_index.numpy())]
+        else:
+            cut, clients = np.empty((2, 0), dtype=np.int64), predictor.clients
+            given = Partition(nodes.client, len(clients), "given", 0, cut, clients)
+            parts = client_graphs(self.graph, given)
         # As in the run, new ones last.
-        rank = np.where(self.nodes.new, len(self.predictor.known.names), self.nodes.place)
+        rank = np.where(nodes.new, len(predictor.known.names), nodes.place)
         return [
-            _in_order(part, np.lexsort((self.nodes.names[part.nodes], rank[part.nodes])))
-            for part in client_graphs(self.graph, cut)
+            _in_order(part, np.lexsort((nodes.names[part.nodes], rank[part.nodes])))
+            for part in parts
         ]
 
     def _logits(self) -> NDArray[np.float32]:
@@ -161,13 +139,10 @@ class View:
             logits = np.empty((len(self.nodes.names), len(predictor.labels)), dtype=np.float32)
             for part, own, prior in zip(self._parts, rows, model.prior, strict=True):
                 logits[part.nodes] = own[: len(part.nodes)] + prior.astype(np.float32)
-            said.append(logits)
+            said.append((logits, model.temperature))
         if predictor.mixture is None:
-            return said[0]
-        probs = [
-            conformal.softmax(own, model.temperature)
-            for own, model in zip(said, predictor.models, strict=True)
-        ]
+            return said[0][0]
+        probs = [conformal.softmax(*one) for one in said]
         together = mixed(probs, predictor.mixture[self.nodes.client])
         return np.asarray(np.log(np.maximum(together, TINY)).astype(np.float32))
 
@@ -196,9 +171,7 @@ def _in_order(part: ClientGraph, order: NDArray[np.int64]) -> ClientGraph:
     that are equally similar the same ones are taken, wherever they stand by now."""
     if np.array_equal(order, np.arange(len(order))):
         return part
-    position = np.empty_like(order)
-    position[order] = np.arange(len(order))
-    source, target = position[part.edge_index]
+    source, target = np.argsort(order)[part.edge_index]  # the positions that nodes have now
     edges = np.stack([source, target])[:, np.lexsort((target, source))]
     return ClientGraph(part.nodes[order], edges)
 
@@ -212,32 +185,28 @@ def rescaled(graph: Data, scaling: Scaling | None) -> Data:
 
 
 def _check(predictor: Predictor, graph: Data) -> None:
+    """Refuse other features or labels, and a gap where the training nodes' mean is not known."""
     if graph.x.shape[1] != predictor.features:
         raise DataError(
             f"{graph.name} has {graph.x.shape[1]} features; the predictor was trained with "
             f"{predictor.features}."
         )
     if "missing" in graph:
-        _check_gaps(predictor, graph)
-    strange = [label for label in graph.label_names if label not in predictor.labels]
-    if strange:
+        known, scaling = np.zeros(predictor.features, dtype=bool), predictor.scaling
+        if scaling is not None:
+            known = (scaling.mean != 0) | (scaling.scale != 1)
+            known[list(predictor.gaps)] = True
+        gaps = graph.missing.numpy()
+        gaps = gaps[:, ~known[gaps[1]]]
+        if gaps.size:
+            row, column = gaps[:, 0]
+            name = graph.feature_names[column] if "feature_names" in graph else column
+            raise DataError(
+                f"{graph.name}: node {graph.node_ids[row]} has no {name}; no training node was "
+                "without it, so that the predictor has nothing to put in its place."
+            )
+    if strange := [label for label in graph.label_names if label not in predictor.labels]:
         raise DataError(
             f"{graph.name} has the label {strange[0]!r}; the predictor knows "
             f"{', '.join(predictor.labels)}."
-        )
-
-
-def _check_gaps(predictor: Predictor, graph: Data) -> None:
-    """Refuse a gap in a column of which the training nodes' mean is not known."""
-    known = np.zeros(predictor.features, dtype=bool)
-    if predictor.scaling is not None:
-        known = (predictor.scaling.mean != 0) | (predictor.scaling.scale != 1)
-        known[list(predictor.gaps)] = True
-    without = np.flatnonzero(~known[graph.missing.numpy()[1]])
-    if len(without):
-        row, column = graph.missing.numpy()[:, without[0]]
-        name = graph.feature_names[column] if "feature_names" in graph else column
-        raise DataError(
-            f"{graph.name}: node {graph.node_ids[row]} has no {name}; no training node was "
-            "without it, so that the predictor has nothing to put in its place."
         )

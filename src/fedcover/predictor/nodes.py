@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,12 @@ from fedcover.graphs.assemble import feature_matrix, source_of
 from fedcover.graphs.splits import Role
 from fedcover.hashing import splitmix
 
+if TYPE_CHECKING:
+    from fedcover.predictor.predictor import Predictor
+
 HOPS = 2  # how far a model of two layers looks
 SALT_BYTES = 16
 _GAP = np.uint64(0x6A70)  # stands for a feature that is missing
-Links = tuple[int, NDArray[np.int64], NDArray[np.uint64]]
-"""A client's number, and which of its generated neighbours is joined to which node, by the hash of
-the node's name."""
 _SEED = 0x0DD  # of the u of nodes that are new
 
 
@@ -41,10 +42,36 @@ class RunNodes:
     alike: NDArray[np.uint64] | None = None
     group: NDArray[np.int64] | None = None
 
+    @classmethod
+    def of(
+        cls,
+        graph: Data,
+        client: NDArray[np.int64],
+        roles: NDArray[np.int8],
+        u: NDArray[np.float64],
+        group: NDArray[np.int64] | None,
+    ) -> RunNodes:
+        """Those of a run; models look along edges within a client."""
+        salt = salt_of(graph)
+        names = hashed(graph.node_ids, salt)
+        prints = fingerprints(graph, names, salt, inside(graph, client, whole=False))
+        return cls(salt, names, client, roles, u, prints, group=group)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A client's generated neighbours: their features, and which of them (``source``) is linked to
+    which node (``target``, the hash of its name)."""
+
+    features: sparse.csr_array
+    source: NDArray[np.int64]
+    target: NDArray[np.uint64]
+    weight: float
+
 
 @dataclass(frozen=True)
 class GraphNodes:
-    """One entry a node."""
+    """One entry a node of a graph that a predictor is asked about."""
 
     names: NDArray[np.uint64]
     client: NDArray[np.int64]
@@ -59,26 +86,14 @@ class GraphNodes:
         return self.place < 0
 
     @classmethod
-    def of(
-        cls,
-        graph: Data,
-        known: RunNodes,
-        clients: Sequence[str],
-        given: bool,
-        whole: bool = False,
-        links: Sequence[Links] = (),
-    ) -> GraphNodes:
-        """With ``given``, clients are taken from the graph's own column, else as they were.
-
-        ``links`` join generated neighbours to nodes: what changes at one such node reaches the
-        others. Models look along edges within a client or, if it is ``whole``, along all of the
-        graph's.
-        """
+    def of(cls, graph: Data, predictor: Predictor) -> GraphNodes:
+        """Clients are taken from the graph's own column if they were in the run, else kept."""
+        known, clients, whole = predictor.known, predictor.clients, predictor.whole
         names = hashed(graph.node_ids, known.salt)
         place = located(known.names, names)
         new = place < 0
         before = client = np.where(new, -1, known.client[place])
-        if given:
+        if predictor.given:
             client = numbered(graph, "client", clients)
         elif new.any():
             client = _joined(graph, client, len(clients))
@@ -88,7 +103,7 @@ class GraphNodes:
         role = np.where(new, np.int8(-1), known.role[place])
         drawn = (names ^ np.uint64(_SEED)).astype(np.float64) / 2.0**64
         u = np.where(new, np.minimum(drawn, np.nextafter(1.0, 0.0)), known.u[place])
-        changed = _reached(edges, differs, names, client, links)
+        changed = _reached(edges, differs, names, client, predictor.generated)
         return cls(names, client, role, u, place, changed)
 
     @classmethod
@@ -110,14 +125,12 @@ def numbered(graph: Data, column: str, names: Sequence[str]) -> NDArray[np.int64
     """The clients or groups of a graph's nodes, numbered as the predictor has them."""
     if column not in graph:
         raise DataError(f"{source_of(graph)} has no {column}s, which the predictor needs.")
-    number = {name: k for k, name in enumerate(names)}
-    own = graph[f"{column}_names"]
-    for name in own:
-        if name not in number:
-            raise DataError(
-                f"{source_of(graph)} has the {column} {name!r}; the predictor knows "
-                f"{', '.join(names)}."
-            )
+    own, number = graph[f"{column}_names"], {name: k for k, name in enumerate(names)}
+    if strange := [name for name in own if name not in number]:
+        raise DataError(
+            f"{source_of(graph)} has the {column} {strange[0]!r}; the predictor knows "
+            f"{', '.join(names)}."
+        )
     numbers = np.array([number[name] for name in own], dtype=np.int64)
     return np.asarray(numbers[graph[column].numpy()])
 
@@ -127,18 +140,21 @@ def _reached(
     differs: NDArray[np.bool_],
     names: NDArray[np.uint64],
     client: NDArray[np.int64],
-    links: Sequence[Links],
+    generated: Sequence[Generated | None],
 ) -> NDArray[np.bool_]:
-    """The nodes whose outputs may differ; generated neighbours are numbered after the nodes."""
+    """The nodes whose outputs may differ: a change at a node reaches those that share a generated
+    neighbour with it. Generated neighbours are numbered after the nodes."""
     joined, count = [edges], len(names)
-    for number, generated, linked in links:
-        node = located(names, linked)
+    for number, own in enumerate(generated):
+        if own is None:
+            continue
+        node = located(names, own.target)
         there = (node >= 0) & (client[node] == number)
-        pair = np.stack([generated[there] + count, node[there]])
+        pair = np.stack([own.source[there] + count, node[there]])
         joined += [pair, pair[::-1]]
         # A neighbour that lost a node, which is gone or at another client, has changed itself.
-        lost = np.unique(generated[~there]) + count
-        count += int(generated.max(initial=-1)) + 1
+        lost = own.source[~there] + count
+        count += int(own.source.max(initial=-1)) + 1
         differs = np.concatenate([differs, np.zeros(count - len(differs), dtype=bool)])
         differs[lost] = True
     return touched(np.concatenate(joined, axis=1), differs)[: len(names)]
@@ -180,8 +196,8 @@ def located(names: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np
     if len(names) == 0:
         return np.full(len(wanted), -1)
     order = np.argsort(names, kind="stable")
-    at = np.minimum(np.searchsorted(names, wanted, sorter=order), len(order) - 1)
-    found = order[at]
+    at = np.searchsorted(names, wanted, sorter=order)
+    found = order[np.minimum(at, len(order) - 1)]
     return np.where(names[found] == wanted, found, -1)
 
 

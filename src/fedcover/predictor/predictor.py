@@ -15,12 +15,13 @@ from torch_geometric.data import Data
 from fedcover import conformal
 from fedcover.errors import UsageError
 from fedcover.graphs.datasets import load
-from fedcover.graphs.labels import spelt_sets
+from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema
 from fedcover.predictor.calibration import PROMISES, Calibration, Groups, promises
-from fedcover.predictor.inference import Generated, Model, View
-from fedcover.predictor.nodes import RunNodes, numbered
+from fedcover.predictor.inference import Model, View
+from fedcover.predictor.nodes import Generated, RunNodes, numbered
+from fedcover.tables import sets_frame, spelt
 
 
 @dataclass(frozen=True)
@@ -91,17 +92,35 @@ class Predictor:
             if kind not in PROMISES:
                 raise UsageError(f"only has {kind!r}; it must be one of {', '.join(PROMISES)}.")
         view = self.view(graph)
-        scores = view.scores(score)
+        nodes, scores, calibration = view.nodes, view.scores(score), self.calibrations[score]
         if not self.empty_sets:
             scores[np.arange(len(scores)), scores.argmin(axis=1)] = -np.inf
-        calibration = self.calibrations[score]
-        member = _member(view, calibration.groups)
-        kinds = view.nodes.kinds(view.changed(score) | self._regrouped(view, member))
-        sets = _sets(scores, thresholds, calibration.groups, member)
-        said = promises(
-            kinds, view.nodes.client, member, calibration, thresholds, rule, self.shares
+        member, changed = _member(view, calibration.groups), view.changed(score)
+        q_hats = np.array([threshold.q_hat for threshold in thresholds], dtype=np.float32)
+        if member is not None:
+            sets = conformal.prediction_sets(scores, q_hats[member], per="node")
+        elif calibration.kind == "class":
+            sets = conformal.prediction_sets(scores, q_hats, per="label")
+        else:
+            sets = conformal.prediction_sets(scores, q_hats[0])
+        if self.known.group is not None and member is not None:
+            changed = changed | (self.known.group[nodes.place] != member)
+        kinds = nodes.kinds(changed)
+        said = promises(kinds, nodes.client, member, calibration, thresholds, rule, self.shares)
+        numbers = [self.labels.index(label) for label in view.graph.label_names]
+        table = sets_frame(
+            view.graph.node_ids,
+            spelt(self.clients, nodes.client),
+            np.array([*numbers, NO_LABEL])[view.graph.y.numpy()],
+            self.labels,
+            sets,
         )
-        table = self._table(view, kinds, sets).with_columns(pl.Series("promise", said))
+        table.insert_column(2, pl.Series("kind", kinds.tolist(), dtype=pl.String))
+        table = table.with_columns(
+            top=spelt(self.labels, view.probs.argmax(axis=1)),
+            confidence=view.probs.max(axis=1).astype(np.float32),
+            promise=pl.Series(said),
+        )
         return table if only is None else table.filter(pl.col("kind").is_in(list(only)))
 
     def probs(self, graph: Data | str | Path) -> NDArray[np.float64]:
@@ -135,37 +154,6 @@ class Predictor:
             )
         return name
 
-    def _regrouped(self, view: View, member: NDArray[np.int64] | None) -> NDArray[np.bool_]:
-        """The nodes that were in another group, if groups have thresholds."""
-        if self.known.group is None or member is None:
-            return np.zeros(len(view.nodes.names), dtype=bool)
-        return np.asarray(self.known.group[view.nodes.place] != member)
-
-    def _table(
-        self, view: View, kinds: NDArray[np.object_], sets: NDArray[np.bool_]
-    ) -> pl.DataFrame:
-        probs, y = view.probs, self._labels(view.graph)
-        names = np.array([*self.labels, None], dtype=object)
-        return pl.DataFrame(
-            {
-                "node": pl.Series(np.asarray(view.graph.node_ids)).cast(pl.String),
-                "client": np.array(self.clients, dtype=object)[view.nodes.client].tolist(),
-                "kind": pl.Series(kinds.tolist(), dtype=pl.String),
-                "label": pl.Series(names[y].tolist(), dtype=pl.String),
-                "set": spelt_sets(sets, self.labels),
-                "size": sets.sum(axis=1),
-                "covered": sets[np.arange(len(y)), y],
-                "top": names[probs.argmax(axis=1)].tolist(),
-                "confidence": probs.max(axis=1).astype(np.float32),
-            }
-        ).with_columns(pl.when(pl.col("label").is_not_null()).then("covered").alias("covered"))
-
-    def _labels(self, graph: Data) -> NDArray[np.int64]:
-        """The graph's labels, numbered as the predictor has them; -1: unknown."""
-        number = {label: k for k, label in enumerate(self.labels)}
-        table = np.array([*(number[label] for label in graph.label_names), -1])
-        return np.asarray(table[graph.y.numpy()])
-
 
 def _member(view: View, groups: Groups | None) -> NDArray[np.int64] | None:
     """Which threshold each node takes; None: it is not the node that decides."""
@@ -174,18 +162,3 @@ def _member(view: View, groups: Groups | None) -> NDArray[np.int64] | None:
     if groups.kind == "client":
         return view.nodes.client
     return numbered(view.graph, "group", groups.names)
-
-
-def _sets(
-    scores: NDArray[np.float32],
-    thresholds: Sequence[conformal.Threshold],
-    groups: Groups | None,
-    member: NDArray[np.int64] | None,
-) -> NDArray[np.bool_]:
-    """As :mod:`fedcover.run.calibration` makes them in a run."""
-    q_hats = np.array([threshold.q_hat for threshold in thresholds], dtype=np.float32)
-    if groups is None:
-        return conformal.prediction_sets(scores, q_hats[0])
-    if member is None:
-        return conformal.prediction_sets(scores, q_hats, per="label")
-    return conformal.prediction_sets(scores, q_hats[member], per="node")

@@ -17,6 +17,7 @@ from scipy import sparse
 from fedcover.graphs.partition import boundary
 from fedcover.graphs.splits import Role
 from fedcover.simulation.repetition import Repetition
+from fedcover.tables import spelt
 
 MAX_NODES = 3_000
 MAX_EDGES = 12_000
@@ -44,38 +45,24 @@ class Shown:
         nodes, edges = self.nodes, self._edges()
         client, n = partition.client[nodes], int(graph.num_nodes)
         cut = client[edges[0]] != client[edges[1]]
-        degree = np.bincount(graph.edge_index[0].numpy(), minlength=n)
-        lost = np.bincount(partition.cut_edges[0], minlength=n)
-        place = positions(client, edges, partition.clients)
+        place = positions(client, edges, partition.clients).astype(np.float32)
         drawn = _few_edges(edges, self.repetition.seed)
         ids = pl.Series(np.asarray(graph.node_ids)[nodes]).cast(pl.String)
-        node_frame = pl.DataFrame(
-            {
-                "node": ids,
-                "client": np.array(partition.names, dtype=object)[client].tolist(),
-                "role": np.array(ROLES, dtype=object)[self.repetition.roles[nodes]].tolist(),
-                "label": np.array([*graph.label_names, None], dtype=object)[
-                    graph.y.numpy()[nodes]
-                ].tolist(),
-                "boundary": boundary(graph, partition)[nodes],
-                "degree": degree[nodes],
-                "lost": lost[nodes],
-                "x": place[:, 0].astype(np.float32),
-                "y": place[:, 1].astype(np.float32),
-            },
-            schema_overrides={"client": pl.String, "role": pl.String, "label": pl.String},
-        )
+        node_columns = {
+            "node": ids,
+            "client": spelt(partition.names, client),
+            "role": spelt(ROLES, self.repetition.roles[nodes]),
+            "label": spelt([*graph.label_names, None], graph.y.numpy()[nodes]),
+            "boundary": boundary(graph, partition)[nodes],
+            "degree": np.bincount(graph.edge_index[0].numpy(), minlength=n)[nodes],
+            "lost": np.bincount(partition.cut_edges[0], minlength=n)[nodes],
+            "x": place[:, 0],
+            "y": place[:, 1],
+        }
         if "group" in graph:
-            named = np.array(graph.group_names, dtype=object)[graph.group.numpy()[nodes]]
-            node_frame = node_frame.with_columns(pl.Series("group", named.tolist(), pl.String))
-        edge_frame = pl.DataFrame(
-            {
-                "source": ids.gather(edges[0][drawn]),
-                "target": ids.gather(edges[1][drawn]),
-                "cut": cut[drawn],
-            }
-        )
-        return node_frame, edge_frame
+            node_columns["group"] = spelt(graph.group_names, graph.group.numpy()[nodes])
+        ends = {name: ids.gather(edges[k][drawn]) for k, name in enumerate(("source", "target"))}
+        return pl.DataFrame(node_columns), pl.DataFrame({**ends, "cut": cut[drawn]})
 
     def _edges(self) -> NDArray[np.int64]:
         """Edges between shown nodes, each once, as positions in ``nodes``."""
@@ -101,11 +88,8 @@ def shown(repetition: Repetition, most: int = MAX_NODES) -> Shown:
     order = order[np.argsort(repetition.roles[order] != Role.TEST, kind="stable")]
     starts = order[np.argsort(client[order], kind="stable")]
     blocks = np.split(starts, np.cumsum(counts)[:-1])
-    taken = [
-        _walk(graph, client, block, int(few))
-        for block, few in zip(blocks, quota, strict=True)
-        if few
-    ]
+    pairs = zip(blocks, quota.tolist(), strict=True)
+    taken = [_walk(graph, client, block, few) for block, few in pairs if few]
     return Shown(repetition, np.sort(np.concatenate(taken)))
 
 
@@ -122,7 +106,8 @@ def _walk(
             continue
         seen[node] = None
         near = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
-        queue += [int(v) for v in near[client[near] == client[node]] if int(v) not in seen][:8]
+        same = near[client[near] == client[node]].tolist()
+        queue += [other for other in same if other not in seen][:8]
     return np.fromiter(seen, dtype=np.int64)
 
 
@@ -131,5 +116,4 @@ def _few_edges(edges: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     m = edges.shape[1]
     if m <= MAX_EDGES:
         return np.arange(m)
-    rng = np.random.default_rng([seed, 0xED6E])
-    return np.sort(rng.choice(m, MAX_EDGES, replace=False))
+    return np.sort(np.random.default_rng([seed, 0xED6E]).choice(m, MAX_EDGES, replace=False))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import polars as pl
 from torch_geometric.data import Data
 
-from fedcover import __version__
+from fedcover import __version__, tables
 from fedcover.algorithm.requests import Conversation, Result
 from fedcover.algorithm.session import Outcome
 from fedcover.carriers.stacked import Stacked
@@ -34,7 +35,7 @@ from fedcover.privacy import Spending, spending
 from fedcover.run_folder import hardware, versions, write_run
 from fedcover.simulation.drawing import Shown, shown
 from fedcover.simulation.evaluation import Evaluation, Judge
-from fedcover.simulation.predictors import Maker, kept
+from fedcover.simulation.predictors import Maker
 from fedcover.simulation.repetition import (
     Federation,
     Repetition,
@@ -43,7 +44,6 @@ from fedcover.simulation.repetition import (
     prepare,
     settled,
 )
-from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SCORES, THRESHOLDS, frame, ledger_frame
 from fedcover.training.plan import Progress
 
 UNSCALED = 100.0
@@ -63,7 +63,7 @@ class Run:
     info: dict[str, Any]  # what run.json holds
     # The first seed's nodes that the page shows, and each one's probabilities and scores:
     shown: Shown | None = None
-    scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORES))
+    scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=tables.SCORES))
     thresholds: pl.DataFrame | None = None  # of clients, classes or groups that have their own
     predictors: Sequence[Predictor] = ()  # the first seed's, one a method that can be kept
 
@@ -108,46 +108,38 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
             f"{graph.name} has no groups, which calibrate 'group' needs; --group names a column of "
             "its nodes."
         )
-    report = progress or _silent
-    clock = _Clock()
+    report = progress or (lambda *_: None)
+    stops = [("", time.perf_counter())]  # every stage, and when it ended
 
     repetitions = []
     for seed in config.seed_range:
         repetitions.append(prepare(graph, config, seed))
         report("partition", len(repetitions), config.seeds)
     seen = shown(repetitions[0])
-    judges = [
-        Judge(repetition, config, seen.test if repetition is repetitions[0] else None)
-        for repetition in repetitions
-    ]
-    clock.stop("partition")
+    judges = [Judge(repetitions[0], config, seen.test)]
+    judges += [Judge(repetition, config) for repetition in repetitions[1:]]
+    stops.append(("partition", time.perf_counter()))
 
     spent = _afforded(repetitions, config)
-    book = _Book(graph.name, config)
-    maker, predictors = Maker(graph, judges[0]), list[Predictor]()
+    book, maker, predictors = _Book(), Maker(graph, judges[0]), list[Predictor]()
     simulation = Simulation(repetitions, config, report)
     for name in config.methods:
-        recipe = recipe_of(name)
         federations, outcomes = simulation.train(name)
-        clock.stop(f"train {name}")
+        stops.append((f"train {name}", time.perf_counter()))
         simulation.calibrate(name, federations, outcomes)
-        for done, (judge, own, outcome) in enumerate(
-            zip(judges, federations, outcomes, strict=True)
-        ):
+        found = zip(judges, federations, outcomes, strict=True)
+        for done, (judge, own, outcome) in enumerate(found):
             report(f"calibrate {name}", done, config.seeds)
             evaluation = judge.evaluate(own, outcome)
             book.enter(own, outcome, evaluation)
-            if done == 0 and kept(recipe):
+            recipe = outcome.recipe
+            if done == 0 and not recipe.method.simulation:
                 card = _card(graph, judge, evaluation, spent if recipe.base == "gen" else None)
                 predictors.append(maker.predictor(own, outcome, card))
         report(f"calibrate {name}", config.seeds, config.seeds)
-        clock.stop(f"calibrate {name}")
-    notes = [
-        *_unlabelled(graph),
-        *_unused_clients(graph, config),
-        *_unscaled(graph, asked, config),
-        *book.sentences(),
-    ]
+        stops.append((f"calibrate {name}", time.perf_counter()))
+    notes = _graph_notes(graph, asked, config)
+    notes += [f"seed {', '.join(map(str, seeds))}, {note}" for note, seeds in book.notes.items()]
     info = {
         "fedcover": __version__,
         "graph": {
@@ -163,17 +155,25 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
         "bytes_by_kind": book.sent,
         "privacy": asdict(spent) if spent else None,
         "notes": notes,
-        "seconds": clock.stages,
+        "seconds": {stage: round(end - start, 3) for (_, start), (stage, end) in pairwise(stops)},
         "versions": versions(),
         "hardware": hardware(),
     }
     for note in notes:
         _log.warning("%s", note)
-    sets = pl.concat(book.sets).select(*KEY, pl.exclude(KEY))
-    results, groups = frame(book.results, RESULTS), frame(book.groups, GROUPS)
-    ledger, scores = pl.concat(book.ledgers), pl.concat(book.scores)
-    by_group = None if config.calibrate == "pooled" else frame(book.thresholds, THRESHOLDS)
-    return Run(config, results, groups, sets, ledger, info, seen, scores, by_group, predictors)
+    grouped = config.calibrate != "pooled"
+    return Run(
+        config,
+        tables.frame(book.rows("results"), tables.RESULTS),
+        tables.frame(book.rows("groups"), tables.GROUPS),
+        pl.concat(book.rows("sets")),
+        pl.concat(book.ledgers),
+        info,
+        seen,
+        pl.concat(book.rows("scores")),
+        tables.frame(book.rows("thresholds"), tables.THRESHOLDS) if grouped else None,
+        predictors,
+    )
 
 
 def _card(
@@ -244,41 +244,30 @@ class Simulation:
                 mine.take_linker(its)
 
 
-def _unlabelled(graph: Data) -> list[str]:
-    """How many nodes have no label, and what becomes of them."""
-    count = int((graph.y == NO_LABEL).sum())
-    if not count:
-        return []
-    have = "node has" if count == 1 else "nodes have"
-    return [
-        f"{count} of {graph.num_nodes} {have} no label: neighbours to others, but neither trained "
-        "on, nor calibrated with, nor tested."
-    ]
-
-
-def _unused_clients(graph: Data, config: Config) -> list[str]:
-    """Whether the graph knows its clients and others were made."""
-    if "client" not in graph or config.partition == "given":
-        return []
-    return [
-        f"the graph names clients of its own, {len(graph.client_names)}, which are not used: "
-        "--partition given, in Python Config(partition='given'), takes them."
-    ]
-
-
-def _unscaled(graph: Data, asked: Config, config: Config) -> list[str]:
-    """Whether features that nobody has said to scale, or to leave alone, look as if they should."""
-    if config.standardise or config.unit_features or asked.standardise is not None:
-        return []
-    x = feature_matrix(graph)
-    values = x if isinstance(x, np.ndarray) else x.data
-    largest = np.nanmax(np.abs(values), initial=0)
-    if largest <= UNSCALED:
-        return []
-    return [
-        f"features are as large as {largest:.6g} and are taken as they are, which can spoil "
-        "training: --standardise, in Python Config(standardise=True), brings them to one scale."
-    ]
+def _graph_notes(graph: Data, asked: Config, config: Config) -> list[str]:
+    """What a user may not expect of the graph: labels missing, clients unused, features raw."""
+    notes = []
+    if count := int((graph.y == NO_LABEL).sum()):
+        have = "node has" if count == 1 else "nodes have"
+        notes.append(
+            f"{count} of {graph.num_nodes} {have} no label: neighbours to others, but neither "
+            "trained on, nor calibrated with, nor tested."
+        )
+    if "client" in graph and config.partition != "given":
+        notes.append(
+            f"the graph names clients of its own, {len(graph.client_names)}, which are not used: "
+            "--partition given, in Python Config(partition='given'), takes them."
+        )
+    if not (config.standardise or config.unit_features or asked.standardise is not None):
+        x = feature_matrix(graph)
+        largest = np.nanmax(np.abs(x if isinstance(x, np.ndarray) else x.data), initial=0)
+        if largest > UNSCALED:
+            notes.append(
+                f"features are as large as {largest:.6g} and are taken as they are, which can "
+                "spoil training: --standardise, in Python Config(standardise=True), brings them "
+                "to one scale."
+            )
+    return notes
 
 
 def _afforded(repetitions: Sequence[Repetition], config: Config) -> Spending | None:
@@ -294,75 +283,33 @@ def _afforded(repetitions: Sequence[Repetition], config: Config) -> Spending | N
 
 
 class _Book:
-    """What the methods and seeds found out, as the rows of a run's tables."""
+    """What the methods and seeds found out."""
 
-    def __init__(self, graph_name: str, config: Config) -> None:
-        self._common = {"dataset": graph_name, "partition": config.partition}
-        self._model = config.model
-        self.results: list[dict[str, Any]] = []
-        self.groups: list[dict[str, Any]] = []
-        self.thresholds: list[dict[str, Any]] = []
-        self.sets: list[pl.DataFrame] = []
-        self.scores: list[pl.DataFrame] = []
-        self.ledgers = [pl.DataFrame(schema=LEDGER)]
+    def __init__(self) -> None:
+        self._evaluations: list[Evaluation] = []
+        self.ledgers = [pl.DataFrame(schema=tables.LEDGER)]
         self.chosen: dict[str, dict[str, list[Any]]] = {}  # by method, then one value a seed
         self.sent: dict[str, list[dict[str, dict[str, int]]]] = {}
-        self._notes: dict[str, dict[int, None]] = {}  # to their seeds
+        self.notes: dict[str, dict[int, None]] = {}  # to their seeds
 
     def enter(self, federation: Federation, outcome: Outcome, evaluation: Evaluation) -> None:
         """Enter one method's outcome on one seed."""
-        recipe, repetition, found = outcome.recipe, federation.repetition, outcome.calibrated
-        method = str(recipe)
-        own = {"method": method, "seed": repetition.seed}
-        seconds = sum(federation.carried.seconds[part] for part in recipe.models.values())
-        seen = {
-            "clients": repetition.partition.clients,
-            "model": recipe.method.model or self._model,
-            "train_seconds": round(seconds, 4),
-        }
-        self.results += [{**self._common, **own, **seen, **row} for row in evaluation.results]
-        self.groups += [{**own, **row} for row in evaluation.groups]
-        self.thresholds += [{**own, **row} for row in evaluation.thresholds]
-        named = pl.lit(method).alias("method")
-        self.sets += [f.select(named, pl.all()) for f in evaluation.sets]
-        self.scores += [f.select(named, pl.all()) for f in evaluation.scores]
-        choices = {
-            "temperature": found.temperature,
-            "raps": found.raps._asdict() if found.raps else None,
-            **{name: chosen._asdict() for name, chosen in found.diffusion.items()},
-            **outcome.chosen,
-        }
-        if recipe.personal == "mix":
-            choices["mixture"] = [
-                mixture_weights(party, method).tolist() for party in federation.parties
-            ]
-        for choice, value in choices.items():
+        method, seed = str(outcome.recipe), federation.repetition.seed
+        self._evaluations.append(evaluation)
+        chosen = tables.choices(outcome)
+        if outcome.recipe.personal == "mix":
+            weights = [mixture_weights(party, method) for party in federation.parties]
+            chosen["mixture"] = [own.tolist() for own in weights]
+        for choice, value in chosen.items():
             self.chosen.setdefault(method, {}).setdefault(choice, []).append(value)
-        if recipe.method.federated:
+        if outcome.recipe.method.federated:
             entries = federation.carried.ledger.of(method, outcome.parts)
             self.sent.setdefault(method, []).append(totals(entries))
-            names = repetition.partition.names
-            self.ledgers.append(ledger_frame(method, repetition.seed, names, entries))
+            names = federation.repetition.partition.names
+            self.ledgers.append(tables.ledger_frame(method, seed, names, entries))
         for note in [*outcome.notes, *evaluation.notes]:
-            self._notes.setdefault(note, {})[repetition.seed] = None
+            self.notes.setdefault(note, {})[seed] = None
 
-    def sentences(self) -> list[str]:
-        """The notes, each once, with the seeds that it is about."""
-        return [f"seed {', '.join(map(str, seeds))}, {note}" for note, seeds in self._notes.items()]
-
-
-def _silent(_stage: str, _done: int, _total: int) -> None:
-    pass
-
-
-class _Clock:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self._last = time.perf_counter()
-        self.stages: dict[str, float] = {}
-
-    def stop(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.stages[stage] = round(now - self._last, 3)
-        self._last = now
+    def rows(self, table: str) -> list[Any]:
+        """Those of all methods and seeds."""
+        return [row for one in self._evaluations for row in getattr(one, table)]
