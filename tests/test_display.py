@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fedcover import Config
-from fedcover.display import graphs, run, terminal
+from fedcover.display import answers, graphs, run, terminal
 from fedcover.graphs.catalogue import GraphStats
 from fedcover.graphs.statistics import GraphRow
 from fedcover.simulation import Run
@@ -206,3 +206,28 @@ def test_what_privacy_covers_is_said():
     text = " ".join(shown(0.9, methods=("gen",), epsilon=2.0, privacy=spent).split())
     assert "made from real nodes, are NOT covered by it" in text
     assert "Differential privacy" not in shown(0.9, methods=("gen",))
+
+
+def test_a_federation_is_shown_with_the_mean_over_seeds(tmp_path, capsys):
+    cases = [("gen", 0.1, 0), ("fed", 0.1, 0), ("gen", 0.2, 0), ("gen", 0.1, 1), ("gen", 0.2, 1)]
+    rows = [
+        {"method": m, "score": "lac", "quantile": "exact", "alpha": a, "seed": s}
+        | {"set_size": 1.0 + s, "coverage": 0.9 - s / 10}
+        for m, a, s in [*cases, ("fed", 0.2, 0)]
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "results.csv")
+    answers.federation(Console(width=100), tmp_path)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "lac" in line]
+    assert lines == [
+        ["gen", "lac", "exact", *["1.50", "(0.850)"] * 2],
+        ["fed", "lac", "exact", *["1.00", "(0.900)"] * 2],
+    ]
+
+
+def test_a_cell_of_gens_grid_without_a_loss_is_not_chosen():
+    losses = {(1, 0.1): None, (1, 0.2): 0.5, (2, 0.1): 0.4, (2, 0.2): None}
+    grid = [{"prototypes": m, "share": p, "valid_loss": x} for (m, p), x in losses.items()]
+    console = Console(file=io.StringIO(), width=100)
+    console.print(run._grid("gen", [grid]))
+    rows = [line.split() for line in console.file.getvalue().splitlines()[-2:]]
+    assert rows == [["1", "–", "0.500"], ["2", "0.400", "(1)", "–"]]

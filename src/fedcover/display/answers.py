@@ -97,12 +97,13 @@ def tuning(console: Console, tuned: Tuning) -> None:
 def federation(console: Console, folder: Path) -> None:
     """The sizes of the sites' sets, each with its coverage, from a coordinator's run folder."""
     results = pl.read_csv(folder / "results.csv", glob=False)
+    case = ("method", "score", "quantile")
+    means = results.group_by(*case, "alpha", maintain_order=True).mean()  # over seeds
     alphas = sorted(set(results["alpha"]))
     lines = []
-    for key, rows in results.group_by("method", "score", "quantile", maintain_order=True):
-        by_level = {row["alpha"]: row for row in rows.iter_rows(named=True)}
-        cells = [f"{by_level[a]['set_size']:.2f} ({by_level[a]['coverage']:.3f})" for a in alphas]
-        lines.append([*key, *cells])
+    for key, rows in means.sort("alpha", maintain_order=True).group_by(case, maintain_order=True):
+        sizes = rows.select("set_size", "coverage").iter_rows()
+        lines.append([*key, *(f"{size:.2f} ({covers:.3f})" for size, covers in sizes)])
     headings = ["method", "score", "quantile", *(f"{1 - alpha:g}" for alpha in alphas)]
     title, words = "mean set size (coverage)", range(len(headings))
     console.print(table(headings, lines, title=title, words=words))

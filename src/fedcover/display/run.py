@@ -71,7 +71,9 @@ def _grid(name: str, grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
     cells = pl.DataFrame(
         [cell | {"seed": seed} for seed, grid in enumerate(grids) for cell in grid]
     ).with_columns(pl.col("valid_loss").cast(pl.Float64))
-    best = cells.group_by("seed", maintain_order=True).agg(pl.all().sort_by("valid_loss").first())
+    best = cells.group_by("seed", maintain_order=True).agg(
+        pl.all().sort_by("valid_loss", nulls_last=True).first()
+    )
     shares = cells["share"].unique().sort()
     lines = []
     for m in cells["prototypes"].unique().sort():
