@@ -229,5 +229,6 @@ def test_a_cell_of_gens_grid_without_a_loss_is_not_chosen():
     grid = [{"prototypes": m, "share": p, "valid_loss": x} for (m, p), x in losses.items()]
     console = Console(file=io.StringIO(), width=100)
     console.print(run._grid("gen", [grid]))
-    rows = [line.split() for line in console.file.getvalue().splitlines()[-2:]]
+    shown = console.file.getvalue().splitlines()
+    rows = [words for line in shown if (words := line.split())][-2:]
     assert rows == [["1", "–", "0.500"], ["2", "0.400", "(1)", "–"]]
