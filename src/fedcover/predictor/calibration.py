@@ -151,9 +151,8 @@ def _elsewhere(
 ) -> bool:
     """Whether test nodes are spread over the clients otherwise than the theorem draws them: by
     these shares, or by calibration nodes."""
-    held, test = (
-        np.bincount(k, minlength=calibration.clients) for k in (calibration.client, client)
-    )
+    held = np.bincount(calibration.client, minlength=calibration.clients)
+    test = np.bincount(client, minlength=calibration.clients)
     weights = held + 1 if shares is None else np.array(shares)
     return bool(test.any() and total_variation(test, weights) > TEST_SLACK)
 
@@ -162,11 +161,9 @@ def _apart(
     client: NDArray[np.int64], member: NDArray[np.int64], calibration: Calibration, groups: Groups
 ) -> NDArray[np.bool_]:
     """For every group, the same of its nodes; but small groups differ by chance, too."""
-    shape = len(groups.names), calibration.clients
-    pairs = (groups.member, calibration.client), (member, client)
-    held, test = (
-        np.histogram2d(*pair, bins=[np.arange(k + 1) for k in shape])[0] for pair in pairs
-    )
+    bins = [np.arange(count + 1) for count in (len(groups.names), calibration.clients)]
+    held = np.histogram2d(groups.member, calibration.client, bins)[0]
+    test = np.histogram2d(member, client, bins)[0]
     weights = held + (held > 0)
     share = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
     nodes = 1 / np.maximum(test.sum(axis=1), 1) + 1 / np.maximum(held.sum(axis=1), 1)

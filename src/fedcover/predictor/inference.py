@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedcover.predictor.predictor import Predictor
 
 PLANNED = ("model", "classes", "hidden", "batch_size", "unit_features")
-"""What of a plan matters after training."""
+"""What of a plan matters after training, and is kept."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Model:
     prior: NDArray[np.float64]  # clients × labels, added to the logits
     temperature: float = 1.0  # before it is mixed with others
 
-
-def planned(plan: Plan) -> Plan:
-    """The plan without what training alone needs."""
-    return Plan(**{name: getattr(plan, name) for name in PLANNED})
+    @property
+    def shared(self) -> bool:
+        """Whether all clients have the same weights."""
+        return all(one is self.weights[0] for one in self.weights)
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,6 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
         _must(len(schema.feature_names) == features, "features are not those of its schema")
     predictor = Predictor(
         **words | {"labels": labels, "clients": clients},
-        empty_sets=bool(content["empty_sets"]),
         raps=RapsConstants(**content["raps"]) if content["raps"] else None,
         models=tuple(
             _model(arrays, k, one, features, len(labels), parts)

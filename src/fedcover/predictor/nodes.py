@@ -42,21 +42,6 @@ class RunNodes:
     alike: NDArray[np.uint64] | None = None
     group: NDArray[np.int64] | None = None
 
-    @classmethod
-    def of(
-        cls,
-        graph: Data,
-        client: NDArray[np.int64],
-        roles: NDArray[np.int8],
-        u: NDArray[np.float64],
-        group: NDArray[np.int64] | None,
-    ) -> RunNodes:
-        """Those of a run; models look along edges within a client."""
-        salt = salt_of(graph)
-        names = hashed(graph.node_ids, salt)
-        prints = fingerprints(graph, names, salt, inside(graph, client, whole=False))
-        return cls(salt, names, client, roles, u, prints, group=group)
-
 
 @dataclass(frozen=True)
 class Generated:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -17,7 +16,7 @@ from safetensors.numpy import save as pack
 
 from fedcover.conformal import RULES
 from fedcover.models.gnn import WEIGHTS
-from fedcover.predictor.inference import PLANNED, Model
+from fedcover.predictor.inference import PLANNED
 from fedcover.predictor.predictor import Predictor
 
 FORMAT = 1
@@ -26,7 +25,8 @@ FOLDER = "model"
 """Where a run folder keeps its predictors, one folder a method."""
 
 Arrays = dict[str, NDArray[Any]]
-WORDS = ("method", "seed", "labels", "features", "clients", "given", "whole", "temperature")
+_RUN = ("method", "seed", "labels", "features", "clients")
+WORDS = (*_RUN, "given", "whole", "temperature", "empty_sets")
 
 PROMISE = """For test nodes that were in the graph when the predictor was calibrated: {band}. Not
 for a node that was added later, or whose neighbourhood has changed: for these the sets are what the
@@ -40,12 +40,11 @@ RULED = {
     shares {shares}""",
 }
 MOST = ", and at most 1 − α + K/(N+K) where no two scores are equal"
+_OF_EACH = """at least 1 − α for every {kind} that has enough calibration nodes, for a node drawn
+from the clients in proportion to theirs of that {kind}"""
 BANDS = {
     "client": "at least 1 − α at every client with 1/α − 1 calibration nodes or more",
-    "class": """at least 1 − α for every class that has enough calibration nodes, for a node drawn
-    from the clients in proportion to theirs of that class""",
-    "group": """at least 1 − α for every group that has enough calibration nodes, for a node drawn
-    from the clients in proportion to theirs of that group""",
+    **{kind: _OF_EACH.format(kind=kind) for kind in ("class", "group")},
 }
 NOTHING = "Nothing: {rules} is a rule without a guarantee."
 
@@ -65,13 +64,12 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
     content = {
         "format": FORMAT,
         **{name: getattr(predictor, name) for name in WORDS},
-        "empty_sets": predictor.empty_sets,
         "raps": predictor.raps._asdict() if predictor.raps else None,
         "models": [
             {
-                "plan": {k: v for k, v in asdict(model.plan).items() if k in PLANNED},
+                "plan": {name: getattr(model.plan, name) for name in PLANNED},
                 "temperature": model.temperature,
-                "shared": _shared(model),
+                "shared": model.shared,
             }
             for model in predictor.models
         ],
@@ -111,16 +109,12 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _shared(model: Model) -> bool:
-    return all(one is model.weights[0] for one in model.weights)
-
-
 def _arrays(predictor: Predictor) -> Arrays:
     arrays: Arrays = {f"prior.{k}": model.prior for k, model in enumerate(predictor.models)}
     if predictor.mixture is not None:
         arrays["mixture"] = predictor.mixture
     for k, model in enumerate(predictor.models):
-        for c, weights in enumerate(model.weights[:1] if _shared(model) else model.weights):
+        for c, weights in enumerate(model.weights[:1] if model.shared else model.weights):
             for name in WEIGHTS:
                 arrays[f"weights.{k}.{c}.{name}"] = getattr(weights, name).numpy()
     for c, one in enumerate(predictor.generated):
@@ -140,17 +134,13 @@ def _arrays(predictor: Predictor) -> Arrays:
 
 def card_text(predictor: Predictor) -> str:
     """Markdown."""
-    card, clients = predictor.card, predictor.clients
-    labels = predictor.labels
-    made = (
-        f"Prediction sets over {len(labels)} labels ({', '.join(labels)}), made by fedcover "
-        f"{card.get('fedcover')} with the method `{predictor.method}`, seed {predictor.seed}."
-    )
-    data = (
-        f"{card.get('nodes')} nodes with {predictor.features} features at {len(clients)} clients: "
-        f"{', '.join(clients)}. Calibrated with {card.get('n_calibration')} nodes. "
-        f"{_privacy(predictor)}"
-    )
+    card, clients, labels = predictor.card, predictor.clients, predictor.labels
+    privacy, spent = "Without differential privacy.", card.get("privacy")
+    if spent:
+        privacy = (
+            f"Prototypes were sent with differential privacy, ε = {spent['epsilon']:.3g} at "
+            f"δ = {spent['delta']:.1g}; weights and counts were not."
+        )
     rows = [
         f"| {row['score']} | {row['quantile']} | {row['alpha']:g} | {row['coverage']:.3f} | "
         f"{row['set_size']:.2f} |"
@@ -159,8 +149,15 @@ def card_text(predictor: Predictor) -> str:
     table = ["| score | rule | α | coverage | labels in a set |", "|---|---|--:|--:|--:|", *rows]
     held = f"{FILES} {GENERATED}" if any(predictor.generated) else FILES
     sections = {
-        f"# Model card: {predictor.method} on {card.get('graph')}": _wrapped(made),
-        "## Data": _wrapped(data),
+        f"# Model card: {predictor.method} on {card.get('graph')}": _wrapped(
+            f"Prediction sets over {len(labels)} labels ({', '.join(labels)}), made by fedcover "
+            f"{card.get('fedcover')} with the method `{predictor.method}`, seed {predictor.seed}."
+        ),
+        "## Data": _wrapped(
+            f"{card.get('nodes')} nodes with {predictor.features} features at {len(clients)} "
+            f"clients: {', '.join(clients)}. Calibrated with {card.get('n_calibration')} nodes. "
+            f"{privacy}"
+        ),
         "## Coverage measured": "Mean over the run's calibration/test re-splits.\n\n"
         + "\n".join(table),
         "## For whom the level is promised": _wrapped(_promise(predictor)),
@@ -177,22 +174,9 @@ def _promise(predictor: Predictor) -> str:
     (kind,) = {one.kind for one in predictor.calibrations.values()}
     shares = ", ".join(f"{share:.3g}" for share in predictor.shares or ())
     most = MOST if predictor.empty_sets else ""  # a label that is always added covers more
-    ruled = [
-        RULED[rule].format(shares=shares, most=most)
-        for rule in predictor.quantiles
-        if rule in RULED
-    ]
-    return PROMISE.format(band=BANDS.get(kind, "; ".join(ruled)))
-
-
-def _privacy(predictor: Predictor) -> str:
-    spent = predictor.card.get("privacy")
-    if not spent:
-        return "Without differential privacy."
-    return (
-        f"Prototypes were sent with differential privacy, ε = {spent['epsilon']:.3g} at "
-        f"δ = {spent['delta']:.1g}; weights and counts were not."
-    )
+    ruled = [RULED[rule] for rule in predictor.quantiles if rule in RULED]
+    band = BANDS.get(kind, "; ".join(ruled).format(shares=shares, most=most))
+    return PROMISE.format(band=band)
 
 
 def _wrapped(text: str) -> str:

@@ -42,8 +42,12 @@ class Shown:
         from fedcover.report.layout import positions  # the page's: no result depends on it
 
         graph, partition = self.repetition.graph, self.repetition.partition
-        nodes, edges = self.nodes, self._edges()
-        client, n = partition.client[nodes], int(graph.num_nodes)
+        nodes, n, between = self.nodes, int(graph.num_nodes), graph.edge_index.numpy()
+        position = np.full(n, -1)
+        position[nodes] = np.arange(len(nodes))
+        ends = position[between[:, between[0] < between[1]]]
+        edges = ends[:, (ends >= 0).all(axis=0)]  # between shown nodes, each once
+        client = partition.client[nodes]
         cut = client[edges[0]] != client[edges[1]]
         place = positions(client, edges, partition.clients).astype(np.float32)
         drawn = _few_edges(edges, self.repetition.seed)
@@ -54,23 +58,16 @@ class Shown:
             "role": spelt(ROLES, self.repetition.roles[nodes]),
             "label": spelt([*graph.label_names, None], graph.y.numpy()[nodes]),
             "boundary": boundary(graph, partition)[nodes],
-            "degree": np.bincount(graph.edge_index[0].numpy(), minlength=n)[nodes],
+            "degree": np.bincount(between[0], minlength=n)[nodes],
             "lost": np.bincount(partition.cut_edges[0], minlength=n)[nodes],
             "x": place[:, 0],
             "y": place[:, 1],
         }
         if "group" in graph:
             node_columns["group"] = spelt(graph.group_names, graph.group.numpy()[nodes])
-        ends = {name: ids.gather(edges[k][drawn]) for k, name in enumerate(("source", "target"))}
-        return pl.DataFrame(node_columns), pl.DataFrame({**ends, "cut": cut[drawn]})
-
-    def _edges(self) -> NDArray[np.int64]:
-        """Edges between shown nodes, each once, as positions in ``nodes``."""
-        edges = self.repetition.graph.edge_index.numpy()
-        position = np.full(int(self.repetition.graph.num_nodes), -1)
-        position[self.nodes] = np.arange(len(self.nodes))
-        ends = position[edges[:, edges[0] < edges[1]]]
-        return np.asarray(ends[:, (ends >= 0).all(axis=0)])
+        source, target = (ids.gather(ends[drawn]) for ends in edges)
+        edge_columns = {"source": source, "target": target, "cut": cut[drawn]}
+        return pl.DataFrame(node_columns), pl.DataFrame(edge_columns)
 
 
 def shown(repetition: Repetition, most: int = MAX_NODES) -> Shown:

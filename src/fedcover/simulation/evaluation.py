@@ -45,10 +45,7 @@ class Judge:
     """What all methods of one repetition are judged by: the same nodes and re-splits."""
 
     def __init__(
-        self,
-        repetition: Repetition,
-        config: Config,
-        shown: NDArray[np.int64] | None = None,
+        self, repetition: Repetition, config: Config, shown: NDArray[np.int64] | None = None
     ) -> None:
         """``shown``: nodes whose scores of all labels are kept, for a page to explain sets by."""
         graph, partition = repetition.graph, repetition.partition

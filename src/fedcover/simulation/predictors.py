@@ -18,13 +18,13 @@ from fedcover.graphs.schema import schema_of
 from fedcover.graphs.splits import Role
 from fedcover.party import calibration
 from fedcover.plans import plan_of
+from fedcover.predictor import nodes
 from fedcover.predictor.calibration import Calibration
-from fedcover.predictor.inference import Model, View, planned, rescaled
-from fedcover.predictor.nodes import Generated, GraphNodes, RunNodes, fingerprints
+from fedcover.predictor.inference import PLANNED, Model, View, rescaled
 from fedcover.predictor.predictor import Predictor
 from fedcover.simulation.evaluation import Judge
 from fedcover.simulation.repetition import Federation
-from fedcover.training.plan import PartyGraph, log_prior
+from fedcover.training.plan import PartyGraph, Plan, log_prior
 
 
 class Maker:
@@ -35,11 +35,14 @@ class Maker:
         self._graph, self._judge = graph, judge
 
     @cached_property
-    def _known(self) -> RunNodes:
+    def _known(self) -> nodes.RunNodes:
         graph, repetition = self._graph, self._judge.repetition
-        client, roles = repetition.partition.client.astype(np.int64), repetition.roles
+        salt, client = nodes.salt_of(graph), repetition.partition.client.astype(np.int64)
+        names, edges = nodes.hashed(graph.node_ids, salt), nodes.inside(graph, client, whole=False)
+        prints = nodes.fingerprints(graph, names, salt, edges)
+        roles = repetition.roles.astype(np.int8)
         group = graph.group.numpy() if self._judge.config.calibrate == "group" else None
-        return RunNodes.of(graph, client, roles.astype(np.int8), repetition.u, group)
+        return nodes.RunNodes(salt, names, client, roles, repetition.u, prints, group=group)
 
     def predictor(
         self, federation: Federation, outcome: Outcome, card: Mapping[str, Any]
@@ -51,7 +54,7 @@ class Maker:
         whole = len(parties) == 1 and partition.clients > 1
         if whole:  # its models see the edges between clients, too
             edges = graph.edge_index.numpy()
-            known = replace(known, print=fingerprints(graph, known.names, known.salt, edges))
+            known = replace(known, print=nodes.fingerprints(graph, known.names, known.salt, edges))
         graphs = [party.graph_of(recipe.models["shared"]) for party in parties]
         mixture = similar = None
         if recipe.personal == "mix":
@@ -87,7 +90,7 @@ class Maker:
             card=card,
         )
         scaled = rescaled(graph, predictor.scaling)
-        view = View(predictor, scaled, GraphNodes.same(known), similar)
+        view = View(predictor, scaled, nodes.GraphNodes.same(known), similar)
         if similar is not None:
             known = replace(known, alike=view.alike_prints())
         calib, groups = known.role == Role.CALIB, self._judge.kinds.get(config.calibrate)
@@ -113,15 +116,18 @@ def _models(
         plan = plan_of(session.config, session.classes, part)
         prior = np.stack([log_prior(graph, plan) for graph in graphs])
         weights = [party.weights[part] for party in federation.trained]
-        found.append(Model(planned(plan), weights, prior, outcome.temperatures.get(kind, 1.0)))
+        kept = Plan(**{name: getattr(plan, name) for name in PLANNED})
+        found.append(Model(kept, weights, prior, outcome.temperatures.get(kind, 1.0)))
     return tuple(found)
 
 
-def _generated(client: PartyGraph, names: NDArray[np.uint64]) -> Generated | None:
+def _generated(client: PartyGraph, names: NDArray[np.uint64]) -> nodes.Generated | None:
     """What was appended to a client's graph (see :func:`fedcover.party.augment.augment`)."""
     if not client.generated:
         return None
     own, (source, target) = client.own, client.edge_index
     down = (source >= own) & (target < own)
     features = sparse.csr_array(client.x[own:])
-    return Generated(features, source[down] - own, names[target[down]], client.generated_weight)
+    return nodes.Generated(
+        features, source[down] - own, names[target[down]], client.generated_weight
+    )

@@ -66,21 +66,13 @@ class Federation:
             return by_party[0]
         return gathered(self.repetition.partition, by_party)
 
-    def take_linker(self, other: Federation) -> None:
-        """Use the prototypes and the link predictor that another federation of the same parties
-        has made."""
-        if other.session.take_prototypes(self.session):
-            for mine, its in zip(self.parties, other.parties, strict=True):
-                mine.take_linker(its)
-
 
 def prepare(graph: Data, config: Config, seed: int) -> Repetition:
     """Cut the graph and give every node its role."""
     parts = partition(graph, config.clients, config.partition, seed)
     restored = any(recipe_of(name).method.graph == "restored" for name in config.methods)
-    return Repetition(
-        graph, parts, seed, cut_parties(graph, parts, config, seed, restored=restored)
-    )
+    data = cut_parties(graph, parts, config, seed, restored=restored)
+    return Repetition(graph, parts, seed, data)
 
 
 def federation(repetition: Repetition, config: Config) -> Federation:
@@ -104,15 +96,10 @@ def centre(repetition: Repetition, config: Config) -> tuple[Federation, Federati
 def _federation(
     repetition: Repetition, parties: Sequence[Party], owner: Party | None = None
 ) -> Federation:
-    graph, carried = repetition.graph, Loopback(parties)
-    session = Session(
-        parties[0].config,
-        parties[0].classes,
-        int(graph.x.shape[1]),
-        carried.census,
-        repetition.partition.names,
-        impute="missing" in graph,
-    )
+    graph, names, first = repetition.graph, repetition.partition.names, parties[0]
+    carried, features = Loopback(parties), int(graph.x.shape[1])
+    known = first.config, first.classes, features, carried.census, names
+    session = Session(*known, impute="missing" in graph)
     return Federation(repetition, parties, session, carried, owner)
 
 

@@ -223,12 +223,12 @@ class Simulation:
         return made
 
     @cached_property
-    def _centre(self) -> tuple[list[Federation], list[Federation]]:
+    def _centre(self) -> list[list[Federation]]:
         pairs = [centre(one, self._config) for one in self._repetitions]
-        trained, asked = [one for one, _ in pairs], [one for _, one in pairs]
-        for made in (trained, asked):
+        both = [list(made) for made in zip(*pairs, strict=True)]  # who trains, who is asked
+        for made in both:
             self._carry(made, [one.session.prepare() for one in made])
-        return trained, asked
+        return both
 
     def _carry(
         self, federations: Sequence[Federation], talks: Sequence[Conversation[Result]]
@@ -239,9 +239,12 @@ class Simulation:
 
     def take_linker(self, other: Simulation) -> None:
         """Use the prototypes and the link predictor of another simulation of these repetitions."""
-        if other is not self:
-            for mine, its in zip(self._parties, other._parties, strict=True):
-                mine.take_linker(its)
+        if other is self:
+            return
+        for mine, its in zip(self._parties, other._parties, strict=True):
+            if its.session.take_prototypes(mine.session):
+                for party, same in zip(mine.parties, its.parties, strict=True):
+                    party.take_linker(same)
 
 
 def _graph_notes(graph: Data, asked: Config, config: Config) -> list[str]:
