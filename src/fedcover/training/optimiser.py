@@ -52,6 +52,7 @@ class Optimiser:
             for group in self._groups:
                 if step < group.steps:
                     group.step(gradients)
+            del gradients  # before the next ones are made
 
     def state(self) -> dict[str, NDArray[np.floating]]:
         """What Adam remembers, by names that begin with ``adam.``; empty before the first step."""
@@ -86,6 +87,8 @@ class _Group:
         for view, gradient, rows in zip(self._views, gradients, self._rows, strict=True):
             view.grad = gradient[rows]
         self.adam.step()
+        for view in self._views:
+            view.grad = None
 
 
 def adam_state(adam: torch.optim.Adam, prefix: str) -> dict[str, NDArray[np.floating]]:
