@@ -13,7 +13,18 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
 from fedcover.errors import DataError
-from fedcover.graphs.scaling import Scaling, column_sums, fit_scaling, scaled, scaling_of
+from fedcover.graphs.scaling import Scaling, column_sums, scaled, scaling_of
+
+
+def fit_scaling(x, train_nodes, columns, missing=None):
+    """What a federation agrees on, with one array of training nodes for each client, or one."""
+    needed = np.asarray(columns, dtype=bool).copy()
+    if missing is not None:
+        needed[missing[1]] = True
+    summed = np.flatnonzero(needed)
+    parts = [train_nodes] if isinstance(train_nodes, np.ndarray) else train_nodes
+    sums = np.sum([column_sums(x, nodes, summed, missing) for nodes in parts], axis=0)
+    return scaling_of(sums, summed, columns)
 
 
 def test_by_hand() -> None:

@@ -1,46 +1,27 @@
-"""Graphs, from files to clients: load, divide among clients, give every node its role."""
-
-from fedcover.graphs.assemble import feature_matrix
-from fedcover.graphs.catalogue import DATASETS, GraphStats
-from fedcover.graphs.check import check_graph
-from fedcover.graphs.convert import from_networkx, from_scipy
-from fedcover.graphs.datasets import fetch, load
-from fedcover.graphs.inspection import Inspection, inspect
-from fedcover.graphs.npz import read_npz
-from fedcover.graphs.partition import ClientGraph, Partition, boundary, client_graphs, partition
-from fedcover.graphs.readers import read_folder
-from fedcover.graphs.scaling import Scaling, fit_scaling, scaled
-from fedcover.graphs.schema import Schema, read_schema, schema_of
-from fedcover.graphs.splits import Role, resplits, split
-from fedcover.graphs.statistics import describe, missing_edges
-
-__all__ = [
-    "DATASETS",
-    "ClientGraph",
-    "GraphStats",
-    "Inspection",
-    "Partition",
-    "Role",
-    "Scaling",
-    "Schema",
-    "boundary",
-    "check_graph",
-    "client_graphs",
-    "describe",
-    "feature_matrix",
-    "fetch",
-    "fit_scaling",
-    "from_networkx",
-    "from_scipy",
-    "inspect",
-    "load",
-    "missing_edges",
-    "partition",
-    "read_folder",
-    "read_npz",
-    "read_schema",
-    "resplits",
-    "scaled",
-    "schema_of",
-    "split",
-]
+"""Graphs, from fedcover.graphs.assemble import feature_matrix as feature_matrix
+from fedcover.graphs.catalogue import DATASETS as DATASETS
+from fedcover.graphs.catalogue import GraphStats as GraphStats
+from fedcover.graphs.check import check_graph as check_graph
+from fedcover.graphs.convert import from_networkx as from_networkx
+from fedcover.graphs.convert import from_scipy as from_scipy
+from fedcover.graphs.datasets import fetch as fetch
+from fedcover.graphs.datasets import load as load
+from fedcover.graphs.inspection import Inspection as Inspection
+from fedcover.graphs.inspection import inspect as inspect
+from fedcover.graphs.npz import read_npz as read_npz
+from fedcover.graphs.partition import ClientGraph as ClientGraph
+from fedcover.graphs.partition import Partition as Partition
+from fedcover.graphs.partition import boundary as boundary
+from fedcover.graphs.partition import client_graphs as client_graphs
+from fedcover.graphs.partition import partition as partition
+from fedcover.graphs.readers import read_folder as read_folder
+from fedcover.graphs.scaling import Scaling as Scaling
+from fedcover.graphs.scaling import scaled as scaled
+from fedcover.graphs.schema import Schema as Schema
+from fedcover.graphs.schema import read_schema as read_schema
+from fedcover.graphs.schema import schema_of as schema_of
+from fedcover.graphs.splits import Role as Role
+from fedcover.graphs.splits import resplits as resplits
+from fedcover.graphs.splits import split as split
+from fedcover.graphs.statistics import describe as describe
+from fedcover.graphs.statistics import missing_edges as missing_edges

@@ -7,7 +7,6 @@ each client for every column, and the mean and the scale come back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -91,27 +90,6 @@ def scaling_of(
     fill[columns], scale[columns] = mean, np.where(spread > 0, spread, 1.0)
     zero, one = np.float32(0), np.float32(1)
     return Scaling(np.where(standardised, fill, zero), np.where(standardised, scale, one), fill)
-
-
-def fit_scaling(
-    x: Features,
-    train_nodes: NDArray[np.integer] | Sequence[NDArray[np.integer]],
-    columns: NDArray[np.bool_],
-    missing: NDArray[np.integer] | None = None,
-) -> Scaling:
-    """Fit to the training nodes, one array for each client or one in all.
-
-    ``columns`` (features,) marks what is standardised; columns with missing values get their
-    ``fill`` besides.
-    """
-    columns = np.asarray(columns, dtype=bool)
-    needed = columns.copy()
-    if missing is not None:
-        needed[missing[1]] = True
-    summed = np.flatnonzero(needed)
-    parts = [train_nodes] if isinstance(train_nodes, np.ndarray) else train_nodes
-    sums = np.sum([column_sums(x, nodes, summed, missing) for nodes in parts], axis=0)
-    return scaling_of(sums, summed, columns)
 
 
 def scaled(x: Features, scaling: Scaling, missing: NDArray[np.integer] | None = None) -> Features:
