@@ -1,4 +1,6 @@
-"""Graphs, from fedcover.graphs.assemble import feature_matrix as feature_matrix
+"""Graphs, from files to clients: load, divide among clients, give every node its role."""
+
+from fedcover.graphs.assemble import feature_matrix as feature_matrix
 from fedcover.graphs.catalogue import DATASETS as DATASETS
 from fedcover.graphs.catalogue import GraphStats as GraphStats
 from fedcover.graphs.check import check_graph as check_graph
