@@ -142,18 +142,18 @@ def _target(panel: Panel, part: pl.DataFrame, axes: Axes, where: Mapping[Any, fl
 def _heatmap(panel: Panel, part: pl.DataFrame, axes: Axes) -> None:
     """Rows of series (method and variant), columns of x; in each field the value and coverage."""
     columns = sorted(part[axes.x].unique().to_list())
-    found = {
-        (row["method"], row[axes.series], row[axes.x]): row for row in part.iter_rows(named=True)
-    }
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in part.iter_rows(named=True):
+        found.setdefault((row["method"], row[axes.series], row[axes.x]), row)
     keys = list(dict.fromkeys(key[:2] for key in found))
     blank = {axes.y: float("nan")}
     numbers = [[found.get((*key, x), blank)[axes.y] for x in columns] for key in keys]
     panel.imshow(numbers, cmap="cividis_r", aspect="auto")
     middle = (max(map(max, numbers)) + min(map(min, numbers))) / 2
     for (i, key), (j, x) in product(enumerate(keys), enumerate(columns)):
-        if row := found.get((*key, x)):
-            colour = "white" if row[axes.y] > middle else "black"
-            text = f"{row[axes.y]:.2f}\n({row['coverage']:.3f})"
+        if cell := found.get((*key, x)):
+            colour = "white" if cell[axes.y] > middle else "black"
+            text = f"{cell[axes.y]:.2f}\n({cell['coverage']:.3f})"
             panel.text(j, i, text, ha="center", va="center", color=colour, fontsize=7)
     panel.set_xticks(range(len(columns)), [f"{x:.2f}" for x in columns])
     names = [f"{method}, {variant}" if variant else method for method, variant in keys]
