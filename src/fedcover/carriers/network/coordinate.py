@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedcover import __version__
+from fedcover import __version__, tables
 from fedcover.algorithm.session import Outcome
 from fedcover.carriers.network import journal
 from fedcover.carriers.network.coordinator import Coordinator, Outcomes
@@ -28,12 +28,10 @@ from fedcover.plans import cases_of
 from fedcover.privacy import spending
 from fedcover.report.page import write_run_page
 from fedcover.run_folder import check_target, hardware, versions, write_run
-from fedcover.tables import GROUPS, KEY, LEDGER, RESULTS, SETS, THRESHOLDS, frame, ledger_frame
+from fedcover.tables import RATES, frame
 
 FAILURE = "failed.txt"
 """Why a job has ended without a run folder, for whoever waits for it."""
-RATES = ("coverage", "set_size", "singleton_rate", "empty_rate")
-"""What the counts after the first, of TALLIED, are called once divided by it."""
 
 _log = getLogger(__name__)
 
@@ -76,7 +74,7 @@ def _write(folder: Path, coordinator: Coordinator, outcomes: Outcomes, ledger: P
         results=results,
         groups=groups,
         thresholds=thresholds if config.calibrate != "pooled" else None,
-        sets=pl.DataFrame(schema=SETS),
+        sets=pl.DataFrame(schema=tables.SETS),
         ledger=_ledger(coordinator, outcomes, ledger),
         info={
             "fedcover": __version__,
@@ -160,7 +158,7 @@ def _tables(
         result = outcome.calibrated
         cases = zip(cases_of(config), result.thresholds, strict=True)
         for k, (case, threshold) in enumerate(cases):
-            key = dict(zip(KEY, (method, *case, seed), strict=True))
+            key = dict(zip(tables.KEY, (method, *case, seed), strict=True))
             by_site = {sites[party]: own[k] for party, own in result.tallies.items()}
             whole = np.sum(list(by_site.values()), axis=0)
             tests = max(int(whole[0]), 1)
@@ -186,23 +184,22 @@ def _tables(
                     rates = dict(zip(RATES[:2], (counts[1:3] / counts[0]).tolist(), strict=True))
                     named = {**key, "kind": kind, "group": group}
                     groups.append({**named, "n_test": float(counts[0]), **rates})
-            for group, own in zip(own_names, threshold.groups, strict=True):
-                thresholds.append({**key, "kind": config.calibrate, "group": group, **asdict(own)})
-    return frame(results, RESULTS), frame(groups, GROUPS), frame(thresholds, THRESHOLDS)
+            if threshold.groups:
+                thresholds += tables.threshold_rows(
+                    key, config.calibrate, own_names, threshold.groups
+                )
+    return (
+        frame(results, tables.RESULTS),
+        frame(groups, tables.GROUPS),
+        frame(thresholds, tables.THRESHOLDS),
+    )
 
 
 def _chosen(outcomes: Outcomes) -> dict[str, dict[str, list[Any]]]:
     """By method and choice: one value a seed."""
     found: dict[str, dict[str, list[Any]]] = {}
     for method, _, outcome in _each(outcomes):
-        result = outcome.calibrated
-        choices = {
-            "temperature": result.temperature,
-            "raps": result.raps._asdict() if result.raps else None,
-            **{name: chosen._asdict() for name, chosen in result.diffusion.items()},
-            **outcome.chosen,
-        }
-        for choice, value in choices.items():
+        for choice, value in tables.choices(outcome).items():
             found.setdefault(method, {}).setdefault(choice, []).append(value)
     return found
 
@@ -212,7 +209,7 @@ def _ledger(coordinator: Coordinator, outcomes: Outcomes, path: Path) -> pl.Data
     sites = coordinator.sites
     ledgers = journal.ledgers(path, sites, list(outcomes))
     frames = (
-        ledger_frame(method, seed, sites, ledgers[seed].of(method, outcome.parts))
+        tables.ledger_frame(method, seed, sites, ledgers[seed].of(method, outcome.parts))
         for method, seed, outcome in _each(outcomes)
     )
-    return pl.concat([pl.DataFrame(schema=LEDGER), *frames])
+    return pl.concat([pl.DataFrame(schema=tables.LEDGER), *frames])

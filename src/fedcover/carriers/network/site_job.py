@@ -22,7 +22,6 @@ import polars as pl
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover import conformal
 from fedcover.carriers.messages import FINISH
 from fedcover.carriers.network.checkpoint import Checkpoint, OnDisk
 from fedcover.carriers.network.job import SITES, number_in, proof, terms_from_text
@@ -31,7 +30,6 @@ from fedcover.config import Config
 from fedcover.conformal.protocol import Message, parts, text, words
 from fedcover.errors import DataError, UsageError
 from fedcover.files import write_whole
-from fedcover.graphs.labels import spelt_sets
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.graphs.splits import Role
@@ -41,7 +39,7 @@ from fedcover.party.calibration import thresholds_of
 from fedcover.party.data import party_data
 from fedcover.party.party import Party
 from fedcover.plans import cases_of
-from fedcover.tables import KEY
+from fedcover.tables import KEY, sets_frame
 
 MIN_CLUSTER = 5  # what stands behind a prototype at least, whatever the coordinator asks for
 
@@ -188,20 +186,12 @@ class SiteJob:
 def write_sets(folder: Path, graph: Data, party: Party, method: str) -> None:
     """Write the sets of a method: one Parquet file for all seeds, to which this one is added."""
     data, test = party.data, party.data.nodes(Role.TEST)
-    labels, y = np.array(graph.label_names, dtype=object), data.y[test]
+    ids, labels, y = np.asarray(graph.node_ids)[test], graph.label_names, data.y[test]
+    client = pl.repeat(data.name, len(test), dtype=pl.String, eager=True)
     frames = []
     for case, one in zip(cases_of(party.config), party.sets[method], strict=True):
-        key = zip(KEY, (method, *case, np.int64(data.seed)), strict=True)
-        rows = {
-            "node": pl.Series(np.asarray(graph.node_ids)[test]).cast(pl.String),
-            "client": [data.name] * len(test),
-            "label": labels[y].tolist(),
-            "set": spelt_sets(one, graph.label_names),
-            "size": one.sum(axis=1),
-            "covered": conformal.covered(one, y),
-        }
-        named = (pl.lit(value).alias(name) for name, value in key)
-        frames.append(pl.DataFrame(rows).select(*named, pl.all()))
+        key = dict(zip(KEY, (method, *case, data.seed), strict=True))
+        frames.append(sets_frame(ids, client, y, labels, one, **key))
     file = folder / f"sets-{method}.parquet"
     if file.exists():
         frames.insert(0, pl.read_parquet(file).filter(pl.col("seed") != data.seed))
