@@ -163,7 +163,8 @@ def test_prototypes_are_made_of_training_nodes_alone(planted):
         for one, other in zip(planted[0], others, strict=True)
     ]
     before, after = (
-        prototypes([Party(one, config, 3) for one in data]) for data in (planted[0], changed)
+        prototypes([Party(one, config, 3) for one in data], 0, [], lambda *_: None)
+        for data in (planted[0], changed)
     )
     for mine, same in zip(before, after, strict=True):
         np.testing.assert_array_equal(mine["2"], same["2"])

@@ -70,11 +70,11 @@ def notes_held_back() -> Iterator[None]:
     """While a command computes, notes are not logged, as they are in Python: it prints them."""
     logger, handler = logging.getLogger("fedcover"), logging.NullHandler()
     logger.addHandler(handler)  # else Python's handler of last resort prints them
-    logger.propagate = False  # Opacus gives the root logger a handler
+    before, logger.propagate = logger.propagate, False  # Opacus gives the root logger a handler
     try:
         yield
     finally:
-        logger.propagate = True
+        logger.propagate = before
         logger.removeHandler(handler)
 
 
