@@ -106,11 +106,14 @@ def test_hidden_features_do_not_reach_the_embeddings():
 # Losses
 
 
-def test_degrees_by_hand():
+def test_degrees_and_their_loss_by_hand():
     degrees = Degrees(torch.tensor([[1.0, -1.0], [2.0, 0.0]]), torch.tensor([0.5, -1.0]))
     z = torch.tensor([[3.0, 1.0], [0.0, 2.0], [1.5, 9.0]])
-    predicted = degrees.predict(z, torch.tensor([0, 0, 1]))
+    party = torch.tensor([0, 0, 1])
+    predicted = degrees.predict(z, party)
     assert predicted.tolist() == [2.5, 0.0, 2.0]  # relu(3 - 1 + .5), relu(-1.5), relu(3 - 1)
+    loss = degrees.loss(z, party, torch.tensor([2.0, 3.0, 2.0]))
+    assert loss.tolist() == [0.125, 2.5, 0.0]  # ½·½² near 0, |3| - ½ further away
 
 
 class Last:

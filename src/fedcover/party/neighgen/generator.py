@@ -73,6 +73,10 @@ class Degrees(NamedTuple):
         """The number of missing neighbours of each row of ``z``, given the row's party."""
         return ((z * self.weights[party]).sum(dim=1) + self.bias[party]).relu()
 
+    def loss(self, z: Tensor, party: Tensor, true: Tensor) -> Tensor:
+        """Smooth L1 for each node (its paper's equation for dGen)."""
+        return functional.smooth_l1_loss(self.predict(z, party), true, reduction="none")
+
 
 def initial_degrees(keys: Sequence[Key], latent: int, means: Tensor) -> Degrees:
     """Small weights around the parties' mean numbers of hidden neighbours.

@@ -15,7 +15,6 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import smooth_l1_loss
 
 from fedcover import fixed_point
 from fedcover.config import NeighGenSettings
@@ -205,8 +204,7 @@ class NeighGens:
         heads = [t.detach().requires_grad_() for t in (*self._degrees, *self._generator)]
         degrees, generator = Degrees(*heads[:2]), Generator(*heads[2:])
         with torch.enable_grad():
-            missing = degrees.predict(z, self._party)
-            degree = smooth_l1_loss(missing, self._degree, reduction="none") * self._share
+            degree = degrees.loss(z, self._party, self._degree) * self._share
             latent = z[rows].view(parties, *shape)
             generated = generator.generate(latent + torch.from_numpy(noise))
             degree_part = settings.degree_weight * degree.sum()
