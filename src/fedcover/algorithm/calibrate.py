@@ -103,12 +103,7 @@ def diffusion(method: str, name: str, classes: int) -> Conversation[conformal.Di
 
 
 def agreed(
-    part: str,
-    verb: str,
-    server: Server[Any],
-    check: checks.Alike,
-    name: str,
-    kind: type[Ask] = Sum,
+    part: str, verb: str, server: Server[Any], check: checks.Alike, name: str, kind: type[Ask] = Sum
 ) -> Conversation[NDArray[np.float64]]:
     """What a talk came to, with whoever is there in a round; parties are told it as ``name``."""
     found, _ = yield from _led(part, verb, lambda _there: server, check, kind)

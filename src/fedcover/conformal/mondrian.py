@@ -162,12 +162,10 @@ def group_quantiles_over_resplits(
     table = order.OrderStatistics(splits.scores, member, splits.mask, G)
     n = table.counts
     holders = _holders(splits, member, G) if rule == "exact" else np.ones_like(n)
-    q_hats = np.empty((len(n), len(alphas), G), dtype=np.float32)
-    for a, alpha in enumerate(alphas):
-        ranks = order.exact_ranks(alpha, n + holders, 0)  # a rank depends on N_g + K_g alone
-        own = np.where(n > 0, table.at(np.minimum(ranks, n)), -np.inf)
-        q_hats[:, a] = np.where(ranks > n, np.maximum(pooled[:, a, None], own), own)
-    return q_hats
+    ranks = order.exact_ranks(alphas, n + holders, 0)  # a rank depends on N_g + K_g alone
+    own = np.where(n > 0, table.at(np.minimum(ranks, n)), np.float32(-np.inf))
+    q_hats = np.where(ranks > n, np.maximum(pooled.T[..., None], own), own)  # levels first
+    return q_hats.transpose(1, 0, 2)
 
 
 def _holders(splits: Resplits, member: NDArray[np.intp], G: int) -> NDArray[np.int64]:

@@ -105,8 +105,8 @@ def rank_resplits(
 ) -> Scores:
     """The same for re-splits."""
     table = OrderStatistics(splits.scores, np.zeros_like(splits.owner), splits.mask, 1)
-    K = 1 if pooled else splits.clients
-    return _columns([table.at(exact_ranks(a, table.counts, K))[:, 0] for a in alphas], splits)
+    ranks = exact_ranks(alphas, table.counts, 1 if pooled else splits.clients)
+    return table.at(ranks)[..., 0].T
 
 
 def _at_rank(q_hat: float, alpha: float, n: int, clients: int, rank: int) -> Threshold:
@@ -223,8 +223,8 @@ def average_resplits(
     """The same for re-splits."""
     table = OrderStatistics(splits.scores, splits.owner, splits.mask, splits.clients)
     n = table.counts
-    own = [table.at(np.minimum(exact_ranks(alpha, n, 1), n)) for alpha in alphas]
-    return _columns([_mean_quantile(quantiles, n > 0) for quantiles in own], splits)
+    quantiles = table.at(np.minimum(exact_ranks(alphas, n, 1), n))
+    return _mean_quantile(quantiles, n > 0).T
 
 
 def _mean_quantile(quantiles: NDArray[Any], present: NDArray[np.bool_]) -> Scores:
@@ -302,11 +302,6 @@ def _digest() -> Any:
     except ImportError as error:
         raise UsageError("The tdigest rule needs the package datasketches.") from error
     return tdigest_double
-
-
-def _columns(levels: Sequence[Scores], splits: Resplits) -> Scores:
-    """A column for every level; no columns without levels."""
-    return np.stack(levels, axis=1) if levels else np.empty((len(splits.mask), 0), np.float32)
 
 
 # What is promised.
