@@ -139,7 +139,7 @@ def _led(
             found: Any = yield kind(part, verb, query, place, to=there, check=check)
             place += 1
             replies = [found] if kind is Sum else [found[k] for k in sorted(found)]
-            if there is not None and there - found.keys():
+            if there is not None and there - found.keys():  # again, with places of its own
                 there, place = frozenset(found), ROUNDS * (place // ROUNDS + 1)
                 talk, replies = server(there), None
 

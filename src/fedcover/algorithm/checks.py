@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedcover.algorithm.requests import Ask, Census, Check, Question
-from fedcover.conformal.order import histogram_client
+from fedcover.conformal.order import BINS, histogram_client
 from fedcover.conformal.protocol import Client, Message, parts
 from fedcover.conformal.rules import RULES, merged_sketch
 from fedcover.errors import FedcoverError
@@ -21,7 +21,6 @@ Shape = tuple[int, ...]
 FIXED_POINT = ("slopes", "losses")  # sums of any sign; all other integers are counts
 LARGEST = 1 << 55  # a hundred such numbers, added up, still are an integer of 64 bits
 MOST_COUNTED = 1 << 40  # far more nodes than a site has, far fewer than an integer holds
-BINS = 256
 _POOLED = 0  # the talk of all nodes, beside those of groups
 
 

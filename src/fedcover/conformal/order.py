@@ -18,7 +18,7 @@ from fedcover.conformal.protocol import Message, Server
 _SIGN = np.uint32(0x8000_0000)
 _ALL = np.uint32(0xFFFF_FFFF)
 _BYTES = 4  # of a float32, hence the number of rounds
-_BINS = 256
+BINS = 256
 
 
 def order_key(scores: ArrayLike) -> NDArray[np.uint32]:
@@ -80,8 +80,8 @@ def histogram_client(scores: ArrayLike, query: Message) -> Message:
     shift = np.uint32(8 * (_BYTES - 1 - depth))
     if depth > 0:
         keys = keys[keys >> (shift + np.uint32(8)) == prefix]
-    next_byte = (keys >> shift) & np.uint32(_BINS - 1)
-    return {"counts": np.bincount(next_byte, minlength=_BINS).astype(np.int64)}
+    next_byte = (keys >> shift) & np.uint32(BINS - 1)
+    return {"counts": np.bincount(next_byte, minlength=BINS).astype(np.int64)}
 
 
 def search(aim: Callable[[list[int]], tuple[NDArray[Any], int]]) -> Server[tuple[float, list[int]]]:
@@ -95,7 +95,7 @@ def search(aim: Callable[[list[int]], tuple[NDArray[Any], int]]) -> Server[tuple
     prefix = 0
     for depth in range(_BYTES):
         replies = yield {"depth": np.array([depth]), "prefix": np.array([prefix], np.uint32)}
-        counts = np.array([reply["counts"] for reply in replies if reply]).reshape(-1, _BINS)
+        counts = np.array([reply["counts"] for reply in replies if reply]).reshape(-1, BINS)
         if depth == 0:
             n: list[int] = counts.sum(axis=1).tolist()
             weights, remaining = aim(n)
