@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcover.algorithm.fedavg import Best, alone, fedavg
+from fedcover.algorithm.fedavg import Progress, alone, fedavg
 from fedcover.algorithm.requests import Finish, Keep, Recall, Round, Train
 from fedcover.errors import DataError
 from fedcover.models import Weights
@@ -166,12 +166,8 @@ def test_a_conversation_that_is_killed_after_any_request_ends_the_same(start, pa
 
 
 def test_the_best_entry_is_judged_one_by_one():
-    best = Best(patience=2)
-    assert not best.ended
+    now = Progress(replace(PLAN, patience=2))
+    assert not now.ended
     for loss, place, ended in [(3.0, 0, False), (2.0, 1, False), (2.0, 1, False), (4.0, 1, True)]:
-        best = best.judged(loss)
-        assert (best.place, best.ended, best.improved) == (
-            place,
-            ended,
-            len(best.history) - 1 == place,
-        )
+        now = now.judged(loss)
+        assert (now.best, now.ended) == (place, ended)

@@ -6,8 +6,11 @@ import torch
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import DataError
-from fedcover.models import private_vae as module
-from fedcover.models.private_vae import (
+from fedcover.models import vae as module
+from fedcover.models.vae import (
+    VAE,
+    Posterior,
+    VaeWeights,
     check_size,
     noise_note,
     prior_samples,
@@ -15,7 +18,6 @@ from fedcover.models.private_vae import (
     public_start,
     trained_private_vae,
 )
-from fedcover.models.vae import VAE, Posterior, VaeWeights
 
 from .written_loss import vae_loss
 

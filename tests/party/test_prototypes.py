@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import DataError, UsageError
-from fedcover.models import private_vae
+from fedcover.models import vae
 from fedcover.party.prototypes import (
     _centres,
     all_prototypes,
@@ -205,7 +205,7 @@ def test_infinite_epsilon_is_no_privacy():
 
 
 def test_private_training_refuses_before_it_begins(monkeypatch):
-    monkeypatch.setattr(private_vae, "noise_multiplier", lambda _: 13.5)
+    monkeypatch.setattr(vae, "noise_multiplier", lambda _: 13.5)
     features = [planted(n, 0)[0] for n in (9, 2)]
     with pytest.raises(DataError, match="Client 1 has 2 training nodes"):
         all_prototypes(features, [(0, 0), (0, 1)], VaeSettings(), COUNTS, Privacy(epsilon=1))

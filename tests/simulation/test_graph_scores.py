@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedcover import conformal, run
-from fedcover.algorithm.calibrate import _diffusion
+from fedcover.algorithm.calibrate import diffusion
 from fedcover.carriers.stacked import Stacked
 from fedcover.graphs import Role
 from fedcover.graphs.similar import cosines, similar_nodes
@@ -45,7 +45,7 @@ def having(repetition, quick, monkeypatch):
 
 def choose(own, name):
     """The weights that the parties agree on."""
-    (weights,) = Stacked([own.carried]).carry([_diffusion("fed", name, 3)])
+    (weights,) = Stacked([own.carried]).carry([diffusion("fed", name, 3)])
     return weights
 
 

@@ -16,20 +16,10 @@ from numpy.typing import NDArray
 
 from fedcover import conformal
 from fedcover.algorithm import checks
-from fedcover.algorithm.requests import (
-    Ask,
-    Census,
-    Conversation,
-    Found,
-    Parallel,
-    Replies,
-    Sum,
-    Tell,
-    once,
-)
+from fedcover.algorithm.requests import Ask, Census, Conversation, Parallel, Sum, Tell, once
 from fedcover.config import Config
 from fedcover.conformal.metrics import TALLIED
-from fedcover.conformal.protocol import Client, Message, Server, text, words
+from fedcover.conformal.protocol import Message, Server, text, words
 from fedcover.plans import cases_of
 
 ROUNDS = 256  # more than any talk has
@@ -71,14 +61,10 @@ def calibrate(
     found = Calibrated(parties=census.parties)
     found.temperature = yield from temperature(f"{method}/temperature", config, classes)
     if any(conformal.base_score(name).tuned for name in config.scores):
-        part, server, client = f"{method}/raps", conformal.raps_server(), conformal.raps_client
-        nothing = np.empty((0, classes)), np.empty(0, np.int64), np.empty(0)
-        constants = yield from talk(part, "raps", server, client, nothing)
-        yield Tell(part, {"constants": constants})
-        found.raps = conformal.RapsConstants(float(constants[0]), int(constants[1]))
+        found.raps = yield from _raps(method, classes)
     for name in config.scores:
         if name in conformal.GRAPH_SCORES:
-            found.diffusion[name] = yield from _diffusion(method, name, classes)
+            found.diffusion[name] = yield from diffusion(method, name, classes)
     if "mixture" in config.quantiles:  # the settings' shares, or those of the test nodes
         tests = census.of("test")
         found.shares = config.mixture or tuple(tests[party] for party in sorted(tests))
@@ -91,27 +77,39 @@ def temperature(part: str, config: Config, classes: int) -> Conversation[float]:
     """One temperature for all parties; ``none`` asks nobody and is 1."""
     if config.temperature == "none":
         return 1.0
-    way = conformal.TEMPERATURES[config.temperature]
-    nothing = np.empty((0, classes), np.float32), np.empty(0, np.int64)
-    kind = Sum if way.summed else Ask
-    value = yield from talk(part, "temperature", way.server(), way.client, nothing, kind)
-    yield Tell(part, {"temperature": value[0]})
-    return float(value[0])
+    server, client, summed = conformal.TEMPERATURES[config.temperature]
+    check = checks.Alike(client, (np.empty((0, classes), np.float32), np.empty(0, np.int64)))
+    kind = Sum if summed else Ask
+    return float((yield from agreed(part, "temperature", server(), check, "temperature", kind)))
 
 
-def talk(
-    part: str,
-    verb: str,
-    server: Server[Any],
-    client: Client[Any],
-    nothing: Any,
-    kind: type[Ask] = Sum,
+def _raps(method: str, classes: int) -> Conversation[conformal.RapsConstants]:
+    nothing = np.empty((0, classes)), np.empty(0, np.int64), np.empty(0)
+    check = checks.Alike(conformal.raps_client, nothing)
+    server = conformal.raps_server()
+    nu, k_reg = yield from agreed(f"{method}/raps", "raps", server, check, "constants")
+    return conformal.RapsConstants(float(nu), int(k_reg))
+
+
+def diffusion(method: str, name: str, classes: int) -> Conversation[conformal.Diffusion]:
+    """The weights of a graph score."""
+    none, similar = np.empty((0, classes)), conformal.GRAPH_SCORES[name].similar
+    scores = conformal.GraphScores(none.astype(np.float32), none, none if similar else None)
+    check = checks.Alike(conformal.diffusion_client, (scores, np.empty(0, np.int64)))
+    grid = conformal.SNAPS_GRID if similar else conformal.DAPS_GRID
+    part, server = f"{method}/weights of {name}", conformal.diffusion_server(grid=grid)
+    weights = yield from agreed(part, "diffusion", server, check, "weights")
+    return conformal.Diffusion(*weights.tolist())
+
+
+def agreed(
+    part: str, verb: str, server: Server[Any], check: checks.Alike, name: str, kind: type[Ask] = Sum
 ) -> Conversation[NDArray[np.float64]]:
-    """What a talk came to, with whoever is there in a round: an honest reply has the names, types
-    and shapes that the party's function, ``client``, has for what one without any nodes holds."""
-    check = checks.Alike(client, nothing)
-    value, _ = yield from _led(part, verb, lambda _there: server, check, kind)
-    return np.atleast_1d(np.asarray(value, dtype=np.float64))
+    """What a talk came to, with whoever is there in a round; parties are told it as ``name``."""
+    found, _ = yield from _led(part, verb, lambda _there: server, check, kind)
+    value = np.asarray(found, dtype=np.float64)
+    yield Tell(part, {name: value})
+    return value
 
 
 def _led(
@@ -128,23 +126,22 @@ def _led(
     the way, the talk begins again without it.
     """
 
-    def ask() -> Conversation[Found]:
-        there = present
-        for attempt in range(1 if present is None else len(present)):
-            talk, replies = server(there or frozenset()), None
+    def ask() -> Conversation[Message]:
+        there, place = present, 0
+        talk, replies = server(there or frozenset()), None
+        while True:
             try:
-                for place in range(attempt * ROUNDS, (attempt + 1) * ROUNDS):
-                    query = talk.send(replies)  # type: ignore[arg-type]  # None: it begins
-                    check.begin(query)
-                    found: Any = yield kind(part, verb, query, place, to=there, check=check)
-                    if there is not None and there - found.keys():
-                        there = frozenset(found)
-                        break
-                    replies = [found] if kind is Sum else [found[k] for k in sorted(found)]
+                query = talk.send(replies)  # type: ignore[arg-type]  # None: it begins
             except StopIteration as stop:
                 value = text(json.dumps(stop.value, default=_plain))
                 return {"value": value, "parties": np.array(sorted(there or ()))}
-        raise AssertionError("no talk has so many rounds, and no round is without a party")
+            check.begin(query)
+            found: Any = yield kind(part, verb, query, place, to=there, check=check)
+            place += 1
+            replies = [found] if kind is Sum else [found[k] for k in sorted(found)]
+            if there is not None and there - found.keys():  # again, with places of its own
+                there, place = frozenset(found), ROUNDS * (place // ROUNDS + 1)
+                talk, replies = server(there), None
 
     found = yield from once(part, ask())
     return json.loads(words(found["value"])), frozenset(found["parties"].tolist())
@@ -152,20 +149,6 @@ def _led(
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else asdict(value)
-
-
-def _diffusion(method: str, name: str, classes: int) -> Conversation[conformal.Diffusion]:
-    """The weights of a graph score."""
-    similar = conformal.GRAPH_SCORES[name].similar
-    none = np.empty((0, classes))
-    scores = conformal.GraphScores(none.astype(np.float32), none, none if similar else None)
-    server = conformal.diffusion_server(
-        grid=conformal.SNAPS_GRID if similar else conformal.DAPS_GRID
-    )
-    part, nothing = f"{method}/weights of {name}", (scores, np.empty(0, np.int64))
-    weights = yield from talk(part, "diffusion", server, conformal.diffusion_client, nothing)
-    yield Tell(part, {"weights": weights})
-    return conformal.Diffusion(*weights.tolist())
 
 
 def _thresholds(
@@ -180,9 +163,8 @@ def _thresholds(
         def server(there: frozenset[int], rule: str = rule, alpha: float = alpha) -> Server[Any]:
             if grouped:
                 return conformal.group_server(alpha, len(groups), rule)
-            if rule != "mixture" or found.shares is None:
-                return conformal.server_of(rule, alpha)
-            return conformal.server_of(rule, alpha, [found.shares[k] for k in sorted(there)])
+            shares = found.shares if rule == "mixture" else None
+            return conformal.server_of(rule, alpha, shares and [shares[k] for k in sorted(there)])
 
         talks[part] = _led(part, "quantile", server, check, present=found.parties)
     results: dict[str, tuple[Any, frozenset[int]]] = yield Parallel(talks)
@@ -199,8 +181,7 @@ def _sets(
     """The parties make their sets and keep them; their counts come back."""
     part, tests = f"{method}/sets", census.of("test")
     q_hats = np.stack([one.q_hats for one in found.thresholds])
-    shape = (len(q_hats), len(TALLIED))
-    arrays = checks.Arrays({"tally": (np.int64, shape), "correct": (np.int64, (1,))})
+    expected = {"tally": (np.int64, (len(q_hats), len(TALLIED))), "correct": (np.int64, (1,))}
 
     def check(party: int, reply: Message) -> str:
         tally = reply["tally"]
@@ -212,23 +193,17 @@ def _sets(
             return "has a count that cannot be"
         return ""
 
+    arrays = checks.Arrays(expected, check)
     query: Message = {"q_hat": q_hats}
     own: dict[int, Message] = {}
     if config.calibrate == "client":  # each is told its own threshold alone
         query, own = {}, {party: {"q_hat": q_hats[:, [party]]} for party in found.parties}
 
-    def ask() -> Conversation[Found]:
-        judge, most = checks.both(arrays, check), arrays.nbytes
-        replies: Replies = yield Ask(
-            part, "sets", query, own=own, to=found.parties, check=judge, most=most
-        )
-        return {
-            "parties": np.array(sorted(replies)),
-            **{
-                name: np.stack([replies[party][name] for party in sorted(replies)])
-                for name in ("tally", "correct")
-            },
-        }
+    def ask() -> Conversation[Message]:
+        replies = yield Ask(part, "sets", query, own=own, to=found.parties, check=arrays)
+        parties = sorted(replies)
+        counts = {name: np.stack([replies[k][name] for k in parties]) for name in expected}
+        return {"parties": np.array(parties), **counts}
 
     told = yield from once(part, ask())
     parties = told["parties"].tolist()

@@ -3,46 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedcover.algorithm.requests import Ask, Census, Check, Question
-from fedcover.conformal.order import histogram_client
+from fedcover.conformal.order import BINS, histogram_client
 from fedcover.conformal.protocol import Client, Message, parts
 from fedcover.conformal.rules import RULES, merged_sketch
 from fedcover.errors import FedcoverError
-from fedcover.models.gnn import WEIGHTS, operators
+from fedcover.models.gnn import WEIGHTS, weight_shapes
 from fedcover.training.program import NO_LOSS
 
 Shape = tuple[int, ...]
 FIXED_POINT = ("slopes", "losses")  # sums of any sign; all other integers are counts
 LARGEST = 1 << 55  # a hundred such numbers, added up, still are an integer of 64 bits
 MOST_COUNTED = 1 << 40  # far more nodes than a site has, far fewer than an integer holds
-BINS = 256
 _POOLED = 0  # the talk of all nodes, beside those of groups
 
 
 class Arrays:
     """Arrays of these names, types and shapes, finite, and no others; with ``fewer``, they may have
-    fewer rows."""
+    fewer rows. What passes is judged by ``also``."""
 
     def __init__(
-        self, expected: Mapping[str, tuple[DTypeLike, Shape]], *, fewer: bool = False
+        self,
+        expected: Mapping[str, tuple[DTypeLike, Shape]],
+        also: Check = lambda _party, _reply: "",
+        *,
+        fewer: bool = False,
     ) -> None:
         self._expected = {name: (np.dtype(kind), shape) for name, (kind, shape) in expected.items()}
-        self._fewer = fewer
+        self._also, self._fewer = also, fewer
 
     @property
     def nbytes(self) -> int:
         """How large they are together."""
-        return sum(
-            kind.itemsize * int(np.prod(shape, dtype=np.int64))
-            for kind, shape in self._expected.values()
-        )
+        return sum(kind.itemsize * prod(shape) for kind, shape in self._expected.values())
 
-    def __call__(self, _site: int, reply: Message) -> str:
+    def __call__(self, party: int, reply: Message) -> str:
         """What is wrong with the reply."""
         if set(reply) != set(self._expected):
             return f"has {_listed(reply)}, not {_listed(self._expected)}"
@@ -56,7 +57,7 @@ class Arrays:
                 return f"has {name!r} of shape {array.shape}, not {shape}"
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 return f"has a value in {name!r} that is not finite"
-        return ""
+        return self._also(party, reply)
 
 
 class Alike:
@@ -72,9 +73,9 @@ class Alike:
         sent = self._client(self._nothing, query)
         self._expected = Arrays({name: (a.dtype, a.shape) for name, a in sent.items()})
 
-    def __call__(self, site: int, reply: Message) -> str:
+    def __call__(self, party: int, reply: Message) -> str:
         """What is wrong with the reply."""
-        if wrong := self._expected(site, reply):
+        if wrong := self._expected(party, reply):
             return wrong
         for name, array in reply.items():
             if name in FIXED_POINT:
@@ -90,11 +91,6 @@ def beyond(array: NDArray[Any], limit: int) -> bool:
     return bool(((array > limit) | (array < -limit)).any())
 
 
-def both(first: Check, second: Check) -> Check:
-    """The second where the first finds nothing."""
-    return lambda site, reply: first(site, reply) or second(site, reply)
-
-
 def expected(request: Question, features: int, census: Census) -> tuple[Check, int]:
     """What judges a reply to a question or a round of training, and how many bytes it can have."""
     if isinstance(request, Ask):
@@ -103,27 +99,24 @@ def expected(request: Question, features: int, census: Census) -> tuple[Check, i
     entries = request.rounds if request.fit and not plan.average else 1
     shapes: dict[str, Shape] = {"loss": (entries,), "count": (entries,)}
     if request.fit and plan.average:
-        count = operators(plan.model)
-        wide, narrow = count * features, count * plan.hidden
-        sizes = ((wide, plan.hidden), (plan.hidden,), (narrow, plan.classes), (plan.classes,))
-        shapes |= dict(zip(WEIGHTS, sizes, strict=True))
-    arrays = Arrays({name: (np.int64, shape) for name, shape in shapes.items()})
+        shapes |= weight_shapes(plan.model, features, plan.hidden, plan.classes)
     valid = dict.fromkeys(census.parties, 0) if plan.task == "links" else census.of("valid")
 
-    def check(site: int, reply: Message) -> str:
+    def check(party: int, reply: Message) -> str:
         losses = reply["loss"]
         if (losses == NO_LOSS).any():
             return "has a loss that is not finite"
         if (losses < 0).any():
             return "has a negative loss"
-        if (reply["count"] != valid[site]).any():
-            return f"counts {reply['count'][0]} validation nodes, but has {valid[site]}"
+        if (reply["count"] != valid[party]).any():
+            return f"counts {reply['count'][0]} validation nodes, but has {valid[party]}"
         for name in WEIGHTS:
             if name in reply and beyond(reply[name], LARGEST):
                 return f"has a value in {name!r} that cannot be"
         return ""
 
-    return both(arrays, check), arrays.nbytes
+    arrays = Arrays({name: (np.int64, shape) for name, shape in shapes.items()}, check)
+    return arrays, arrays.nbytes
 
 
 class QuantileCheck:

@@ -11,49 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcover.algorithm.requests import (
-    Conversation,
-    Finish,
-    Found,
-    Keep,
-    Model,
-    Recall,
-    Round,
-    Train,
-)
+from fedcover.algorithm.requests import Conversation, Finish, Keep, Model, Recall, Round, Train
 from fedcover.conformal.protocol import Message
 from fedcover.models.gnn import arrays_of, weights_of
 from fedcover.training.plan import Plan, diverged
-
-
-@dataclass(frozen=True)
-class Best:
-    """Which entry of the history has the lowest loss so far.
-
-    Without validation nodes losses are NaN, and the last entry counts as the best.
-    """
-
-    patience: int | None
-    history: tuple[float, ...] = ()
-    place: int = -1
-
-    def judged(self, loss: float) -> Best:
-        """With one more entry."""
-        history = (*self.history, loss)
-        lowest = self.history[self.place] if self.place >= 0 else np.inf
-        better = loss < lowest or np.isnan(loss)
-        return replace(self, history=history, place=len(history) - 1 if better else self.place)
-
-    @property
-    def improved(self) -> bool:
-        """Whether the last entry is the best."""
-        return self.place == len(self.history) - 1
-
-    @property
-    def ended(self) -> bool:
-        """Whether there was no better entry for too long."""
-        waited = len(self.history) - 1 - self.place
-        return self.patience is not None and bool(self.history) and waited >= self.patience
 
 
 @dataclass(frozen=True)
@@ -71,60 +32,74 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class _Progress:
-    """A training after so many rounds: what a coordinator that was killed must know to go on."""
+class Progress:
+    """A training after so many rounds: what a coordinator that was killed must know to go on.
 
-    best: Best
-    started: bool  # with a given model, whose loss is then the first
+    ``best`` is the entry of the history with the lowest loss so far. Without validation nodes
+    losses are NaN, and the last entry counts as the best.
+    """
+
+    plan: Plan
+    start: Model | None = None  # if one is given, the first loss is its
     round: int = 0
+    done: bool = False
+    history: tuple[float, ...] = ()
+    best: int = -1
     model: Model | None = None  # the last average, not judged yet
     kept: Model | None = None  # of the best round
-    done: bool = False
 
     def to_message(self) -> Message:
-        found: Found = {
-            "round": np.array(self.round),
-            "done": np.array(self.done),
-            "history": np.array(self.best.history, dtype=np.float64),
-            "best": np.array(self.best.place),
-        }
+        """As arrays; :func:`_begun` reads them."""
+        names = "round", "done", "history", "best"
+        found = {name: np.array(getattr(self, name)) for name in names}
         for prefix, model in (("model.", self.model), ("kept.", self.kept)):
             found |= {} if model is None else arrays_of(model.weights, prefix)
         return found
 
-    def judged(self, *losses: float) -> _Progress:
+    def judged(self, *losses: float) -> Progress:
         """With losses of the rounds after; the last average is kept if it is the best so far."""
-        best = self.best
+        now = self
         for loss in losses:
-            best = best if best.ended else best.judged(loss)
-        return replace(self, best=best, kept=self.model if best.improved else self.kept)
+            if not now.ended:
+                lowest = now.history[now.best] if now.best >= 0 else np.inf
+                best = len(now.history) if loss < lowest or np.isnan(loss) else now.best
+                now = replace(now, history=(*now.history, loss), best=best)
+        improved = now.best == len(now.history) - 1
+        return replace(now, kept=now.model if improved else now.kept)
+
+    @property
+    def ended(self) -> bool:
+        """Whether there was no better entry for too long."""
+        waited, patience = len(self.history) - 1 - self.best, self.plan.patience
+        return patience is not None and bool(self.history) and waited >= patience
 
     @property
     def keep(self) -> int | None:
         """After how many rounds the parties' own models were best."""
-        return None if self.best.place < 0 else self.best.place + (not self.started)
+        return None if self.best < 0 else self.best + (self.start is None)
 
-    def ended(self) -> Trained:
+    def trained(self) -> Trained:
         """Refuses a training that never had a loss."""
-        if self.best.place < 0:
+        if self.best < 0:
             raise diverged()
-        rounds = len(self.best.history) - self.started
-        return Trained(self.best.history, self.best.place, rounds, self.kept)
+        rounds = len(self.history) - (self.start is not None)
+        return Trained(self.history, self.best, rounds, self.kept)
 
 
-def _begun(part: str, plan: Plan, start: Model | None) -> Conversation[_Progress]:
+def _begun(part: str, plan: Plan, start: Model | None) -> Conversation[Progress]:
     """Where an earlier try was, or the beginning."""
     before: Message | None = yield Recall(part)
     if before is None:
-        model = start if plan.average else None
-        return _Progress(Best(plan.patience), start is not None, model=model)
-    return _Progress(
-        Best(plan.patience, tuple(before["history"].tolist()), int(before["best"])),
-        start is not None,
+        return Progress(plan, start, model=start if plan.average else None)
+    return Progress(
+        plan,
+        start,
         int(before["round"]),
+        bool(before["done"]),
+        tuple(before["history"].tolist()),
+        int(before["best"]),
         weights_of(before, "model."),
         weights_of(before, "kept."),
-        bool(before["done"]),
     )
 
 
@@ -138,10 +113,10 @@ def fedavg(
         reply: Round = yield Train(part, plan, now.round, now.model, fit=fit)
         if now.round > 0 or start is not None or not fit:
             now = now.judged(reply.losses[0])
-        done = now.best.ended or not fit
+        done = now.ended or not fit
         now = replace(now, round=now.round + fit, model=reply.model, done=done)
         yield Keep(part, now.to_message)
-    trained = now.ended()
+    trained = now.trained()
     yield Finish(part, plan, now.kept if keep else None)
     return trained
 
@@ -154,14 +129,14 @@ def alone(
     ``stride`` rounds are asked for at once: more take fewer messages, and more of a party's memory.
     """
     now = yield from _begun(part, plan, start)
-    if start is not None and not now.best.history:
+    if start is not None and not now.history:
         reply: Round = yield Train(part, plan, 0, start, fit=False)
         now = now.judged(*reply.losses)
-    while now.round < plan.rounds and not now.best.ended:
+    while now.round < plan.rounds and not now.ended:
         rounds = min(stride, plan.rounds - now.round)
         reply = yield Train(part, plan, now.round, start, keep=now.keep, rounds=rounds)
         now = replace(now.judged(*reply.losses), round=now.round + rounds)
         yield Keep(part, now.to_message)
-    trained = now.ended()
+    trained = now.trained()
     yield Finish(part, plan, keep=now.keep)
     return trained

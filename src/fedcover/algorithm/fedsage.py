@@ -7,23 +7,14 @@ Every party gets the sum for its own generator with the next question.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedcover.algorithm import checks
-from fedcover.algorithm.requests import (
-    Ask,
-    Census,
-    Check,
-    Conversation,
-    Found,
-    Keep,
-    Recall,
-    Replies,
-    Sum,
-)
+from fedcover.algorithm.requests import Ask, Census, Conversation, Keep, Recall, Sum, gathered
 from fedcover.config import NeighGenSettings
 from fedcover.conformal.protocol import Message
 from fedcover.plans import MEND, generator_shapes
@@ -32,9 +23,17 @@ from fedcover.plans import MEND, generator_shapes
 def mend(settings: NeighGenSettings, features: int, census: Census) -> Conversation[None]:
     """Every party mends its graph with neighbours that it generates."""
     shapes = generator_shapes(settings, features)
-    check, most = _generators(settings, features)
-    others, limit = len(census.parties) - 1, 2**62 // len(census.parties)
+    others, limit = np.array(len(census.parties) - 1), 2**62 // len(census.parties)
     exchanges = settings.rounds if settings.cross_weight > 0 and others else 0
+
+    def generator(means: int, **options: Any) -> checks.Arrays:
+        """One with so many latent means; without any, there is none."""
+        arrays = {name: (np.float32, (min(means, 1), *shape)) for name, shape in shapes.items()}
+        means_shape = means, settings.latent
+        return checks.Arrays({**arrays, "means": (np.float32, means_shape)}, **options)
+
+    def whole(party: int, reply: Message) -> str:
+        return generator(len(reply["means"]))(party, reply)
 
     def addable(_party: int, reply: Message) -> str:
         for name, array in reply.items():
@@ -42,55 +41,28 @@ def mend(settings: NeighGenSettings, features: int, census: Census) -> Conversat
                 return f"has a value in {name!r} that is too large to be added up"
         return ""
 
+    known = generator(settings.groups, also=whole, fewer=True)
     begun: Message | None = yield Recall(MEND)
     found = {"round": np.array(0), "senders": np.empty(0, np.int64)} if begun is None else begun
     for round_ in range(int(found["round"]), exchanges):
-        query, own = {"others": np.array(others)}, _by_sender(found, shapes)
-        replies: Replies = yield Ask(MEND, "generators", query, round_, own, check=check, most=most)
-        found, sent = {"round": np.array(round_ + 1)}, _gathered(replies, shapes)
-        found["senders"] = senders = np.unique(sent["owner"])
+        query, own = {"others": others}, _by_sender(found, shapes)
+        replies = yield Ask(MEND, "generators", query, round_, own, check=known)
+        sent = {name: gathered(replies, name)[0] for name in (*shapes, "means")}
+        sent["owner"] = gathered(replies, "means")[1]
+        senders = np.unique(sent["owner"])
+        found = {"round": np.array(round_ + 1), "senders": senders}
         if len(senders):
-            agreed = checks.Arrays(
-                {name: (np.int64, (len(senders), *shape)) for name, shape in shapes.items()}
-            )
-            small = checks.both(agreed, addable)
-            found |= yield Sum(MEND, "gradients", sent, round_, check=small, most=agreed.nbytes)
+            sums = {name: (np.int64, (len(senders), *shape)) for name, shape in shapes.items()}
+            small = checks.Arrays(sums, addable)
+            found |= yield Sum(MEND, "gradients", sent, round_, check=small)
         yield Keep(MEND, partial(dict, found))
     own, nothing = _by_sender(found, shapes), checks.Arrays({})
-    yield Ask(MEND, "mend", {"others": np.array(others)}, exchanges, own, check=nothing, most=0)
+    yield Ask(MEND, "mend", {"others": others}, exchanges, own, check=nothing)
 
 
-def _gathered(replies: Replies, shapes: Any) -> Found:
-    """What the parties sent as one message; ``owner`` says whose each latent mean is."""
-    parties = sorted(replies)
-    means = [replies[party]["means"] for party in parties]
-    return {
-        **{name: np.concatenate([replies[party][name] for party in parties]) for name in shapes},
-        "means": np.concatenate(means),
-        "owner": np.repeat(np.array(parties), [len(own) for own in means]),
-    }
-
-
-def _by_sender(found: Message, shapes: Any) -> dict[int, Message]:
+def _by_sender(found: Message, names: Iterable[str]) -> dict[int, Message]:
     """The sum that each sender gets."""
     return {
-        int(party): {name: found[name][row] for name in shapes}
+        int(party): {name: found[name][row] for name in names}
         for row, party in enumerate(found["senders"])
     }
-
-
-def _generators(settings: NeighGenSettings, features: int) -> tuple[Check, int]:
-    """A generator with some latent means, or neither of them; and how many bytes they can have."""
-
-    def expected(means: int) -> checks.Arrays:
-        shapes = generator_shapes(settings, features)
-        arrays = {name: (np.float32, (min(means, 1), *shape)) for name, shape in shapes.items()}
-        return checks.Arrays({**arrays, "means": (np.float32, (means, settings.latent))})
-
-    def check(party: int, reply: Message) -> str:
-        means = reply["means"].shape[0] if "means" in reply and reply["means"].ndim else 0
-        if means > settings.groups:
-            return f"has {means} latent means, more than {settings.groups}"
-        return expected(means)(party, reply)
-
-    return check, expected(settings.groups).nbytes

@@ -8,22 +8,14 @@ trained in full. No calibration or test label is seen.
 from __future__ import annotations
 
 from itertools import product
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from fedcover.algorithm import checks
 from fedcover.algorithm.fedavg import Trained, fedavg
-from fedcover.algorithm.requests import (
-    Ask,
-    Census,
-    Conversation,
-    Found,
-    Parallel,
-    Replies,
-    Tell,
-    once,
-)
+from fedcover.algorithm.requests import Ask, Census, Conversation, Parallel, Tell, gathered, once
 from fedcover.config import Config, Recipe
 from fedcover.conformal.protocol import Message
 from fedcover.plans import LINKER, PROTOTYPES, cell_part, count_links, link_plan, plan_of
@@ -31,19 +23,17 @@ from fedcover.plans import LINKER, PROTOTYPES, cell_part, count_links, link_plan
 Cell = tuple[int, float]
 
 
-def linker(config: Config, features: int) -> Conversation[Found]:
+def linker(config: Config, features: int) -> Conversation[Message]:
     """The parties' prototypes, told to all of them, and the VGAE that links them."""
     numbers = config.gen.prototypes
     rows = checks.Arrays({str(m): (np.float32, (m, features)) for m in numbers}, fewer=True)
 
-    def ask() -> Conversation[Found]:
-        replies: Replies = yield Ask(PROTOTYPES, "prototypes", check=rows, most=rows.nbytes)
-        parties, gathered = sorted(replies), {}
+    def ask() -> Conversation[Message]:
+        replies = yield Ask(PROTOTYPES, "prototypes", check=rows)
+        sent = {}
         for m in numbers:
-            sent = [replies[party][str(m)] for party in parties]
-            gathered[f"rows.{m}"] = np.concatenate(sent)
-            gathered[f"owner.{m}"] = np.repeat(np.array(parties), [len(own) for own in sent])
-        return gathered
+            sent[f"rows.{m}"], sent[f"owner.{m}"] = gathered(replies, str(m))
+        return sent
 
     sent = yield from once(PROTOTYPES, ask())
     yield Tell(PROTOTYPES, sent)
@@ -68,11 +58,7 @@ def choose_cell(
         chosen = min(cells, key=lambda cell: np.inf if np.isnan(best[cell]) else best[cell])
         losses = {cell: float(best[first]) for cell, first in equal.items()}
         found["grid"] = [
-            {
-                "prototypes": m,
-                "share": p,
-                "valid_loss": round(loss, 5) if np.isfinite(loss) else None,
-            }
+            {"prototypes": m, "share": p, "valid_loss": round(loss, 5) if isfinite(loss) else None}
             for (m, p), loss in losses.items()
         ]
     yield Tell(f"{recipe.shared}/cell", {"cell": np.array(chosen)})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedcover.conformal.protocol import Message
@@ -21,9 +22,6 @@ Replies = dict[int, Message]
 
 Check = Callable[[int, Message], str]
 """Called with a party's number and its reply; says what is wrong with it, or nothing."""
-
-Found = dict[str, NDArray[Any]]
-"""What a conversation came to, as arrays that a checkpoint can hold."""
 
 Result = TypeVar("Result")
 Conversation = Generator["Request", Any, Result]
@@ -60,8 +58,7 @@ class Ask:
     """A question to all parties, or to those in ``to``; sent back are their :data:`Replies`.
 
     ``part`` says what of the job it belongs to, ``verb`` what a party is to do, ``own`` what
-    further arrays each party alone gets. ``most`` bounds the bytes of an honest reply, and
-    ``check`` judges one of that size.
+    further arrays each party alone gets. ``check`` judges a reply of up to ``most`` bytes.
     """
 
     part: str
@@ -71,7 +68,11 @@ class Ask:
     own: Mapping[int, Message] = field(default_factory=dict)
     to: frozenset[int] | None = None
     check: Check = lambda _party, _reply: ""
-    most: int = 1 << 22
+
+    @property
+    def most(self) -> int:
+        """How many bytes an honest reply can have: as many as the check knows, or 4 MB."""
+        return getattr(self.check, "nbytes", 1 << 22)
 
 
 @dataclass(frozen=True)
@@ -162,11 +163,18 @@ Notice = Tell | Finish | Recall | Keep
 Request = Question | Notice | Parallel
 
 
-def once(part: str, talk: Conversation[Found]) -> Conversation[Found]:
-    """What a conversation came to, or came to before a crash."""
-    before: Found | None = yield Recall(part)
+def once(part: str, talk: Conversation[Message]) -> Conversation[Message]:
+    """What a conversation came to, or came to before a crash: arrays that a checkpoint can hold."""
+    before: Message | None = yield Recall(part)
     if before is not None:
         return before
     found = yield from talk
     yield Keep(part, lambda: found)
     return found
+
+
+def gathered(replies: Replies, name: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The rows of this array that the parties sent, one below the other, and whose each is."""
+    parties = sorted(replies)
+    sent = [replies[party][name] for party in parties]
+    return np.concatenate(sent), np.repeat(np.array(parties), [len(own) for own in sent])

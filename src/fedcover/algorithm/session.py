@@ -13,26 +13,17 @@ import numpy as np
 
 from fedcover import fixed_point
 from fedcover.algorithm import checks
-from fedcover.algorithm.calibrate import Calibrated, calibrate, talk, temperature
+from fedcover.algorithm.calibrate import Calibrated, agreed, calibrate, temperature
 from fedcover.algorithm.fedavg import Trained, alone, fedavg
 from fedcover.algorithm.fedsage import mend
 from fedcover.algorithm.gen import choose_cell, linker, silence
-from fedcover.algorithm.requests import (
-    Ask,
-    Census,
-    Conversation,
-    Found,
-    Replies,
-    Sum,
-    Tell,
-    once,
-)
+from fedcover.algorithm.requests import Ask, Census, Conversation, Replies, Sum, Tell, once
 from fedcover.config import Config, Recipe, recipe_of
 from fedcover.conformal.protocol import Message, text, words
 from fedcover.graphs.labels import encode
 from fedcover.graphs.scaling import scaling_of
 from fedcover.models import mixture
-from fedcover.models.private_vae import noise_note
+from fedcover.models.vae import noise_note
 from fedcover.plans import GROUPS, LINKER, MEND, PROTOTYPES, SCALING, plan_of
 
 
@@ -153,19 +144,17 @@ class Session:
             part = f"{name}/temperature {kind}"
             outcome.temperatures[kind] = yield from temperature(part, self.config, self.classes)
         models = len(outcome.models)
-        grid = mixture.simplex(models)
-        server, client = mixture.mixture_server(), mixture.mixture_client(grid)
-        nothing = np.empty((0, models))
-        mean = yield from talk(f"{name}/mixture", "mixture", server, client, nothing)
-        yield Tell(f"{name}/mixture", {"mean": mean})
+        client, nothing = mixture.mixture_client(mixture.simplex(models)), np.empty((0, models))
+        check, server = checks.Alike(client, nothing), mixture.mixture_server()
+        yield from agreed(f"{name}/mixture", "mixture", server, check, "mean")
 
     def _scale(self) -> Conversation[None]:
         """Mean and spread of every number over all training nodes, from sums alone."""
 
-        def ask() -> Conversation[Found]:
+        def ask() -> Conversation[Message]:
             mark = (np.int64, (self.features,))
             check = checks.Arrays({"numeric": mark, "missing": mark})
-            found: Message = yield Sum("data/columns", "columns", check=check, most=check.nbytes)
+            found: Message = yield Sum("data/columns", "columns", check=check)
             scaled = (found["numeric"] > 0) & bool(self.config.standardise)
             columns = np.flatnonzero(scaled | (found["missing"] > 0))
             if not len(columns):
@@ -173,9 +162,7 @@ class Session:
             sums = fixed_point.encode_wide(np.zeros((2, len(columns))))
             shapes = {"count": (np.int64, (len(columns),)), "sums": (np.int64, sums.shape)}
             check, query = checks.Arrays(shapes), {"columns": columns}
-            total: Message = yield Sum(
-                "data/statistics", "statistics", query, check=check, most=check.nbytes
-            )
+            total: Message = yield Sum("data/statistics", "statistics", query, check=check)
             moments = fixed_point.decode_wide(total["sums"])
             scaling = scaling_of(np.stack([total["count"], *moments]), columns, scaled)
             return {**query, "mean": scaling.mean, "scale": scaling.scale, "fill": scaling.fill}
@@ -187,7 +174,7 @@ class Session:
     def _name_groups(self) -> Conversation[None]:
         """All parties' groups under one numbering."""
 
-        def ask() -> Conversation[Found]:
+        def ask() -> Conversation[Message]:
             replies: Replies = yield Ask(GROUPS, "groups")
             names = {n for reply in replies.values() for n in words(reply["names"]).split("\n")}
             _, ordered = encode(sorted(names - {""}))

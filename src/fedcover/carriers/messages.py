@@ -104,7 +104,7 @@ def queries_of(request: Question, census: Census) -> dict[int, Message]:
         to = census.parties if request.to is None else request.to
         return {k: {**request.query, **request.own.get(k, {})} for k in census.counts if k in to}
     total = sum(_counted(request.plan, census).values())
-    sent: requests.Found = {"fit": np.array(request.fit), "total": np.array(total)}
+    sent = {"fit": np.array(request.fit), "total": np.array(total)}
     if not request.plan.average:
         sent |= {"keep": _kept(request.keep), "rounds": np.array(request.rounds)}
     elif request.model is not None:  # a party knows its own model's start

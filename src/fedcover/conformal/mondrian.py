@@ -16,17 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal import order, protocol
+from fedcover.conformal import order, protocol, rules
 from fedcover.conformal.checks import check_indices, check_scores
 from fedcover.conformal.protocol import Message, Server
-from fedcover.conformal.rules import (
-    RULES,
-    Resplits,
-    Threshold,
-    check_resplits,
-    check_rule,
-    server_of,
-)
+from fedcover.conformal.rules import Threshold
 from fedcover.errors import UsageError
 
 GROUP_RULES = ("exact", "pooled")
@@ -49,7 +42,7 @@ class GroupThreshold(Threshold):
 
 def check_group_rule(rule: str) -> None:
     """Refuse a rule that knows no groups."""
-    check_rule(rule)
+    rules.check_rule(rule)
     if rule not in GROUP_RULES:
         raise UsageError(
             f"rule is {rule!r}, which finds one threshold for all; with a threshold for each group "
@@ -77,7 +70,7 @@ def group_server(
     """Find the pooled threshold and that of every group 0 … G − 1, in four rounds for all."""
     check_group_rule(rule)
     talks = [_own_server(alpha, rule) for _ in range(groups)]
-    pooled, *own = yield from protocol.side_by_side([server_of(rule, alpha), *talks])
+    pooled, *own = yield from protocol.side_by_side([rules.server_of(rule, alpha), *talks])
     return pooled, [_or_pooled(threshold, pooled) for threshold in own]
 
 
@@ -155,22 +148,20 @@ def group_quantiles_over_resplits(
     given.
     """
     check_group_rule(rule)
-    splits = check_resplits(true_scores, client, is_calibration, clients)
+    splits = rules.check_resplits(true_scores, client, is_calibration, clients)
     G = int(np.max(group, initial=-1)) + 1 if groups is None else groups
     member = check_indices("group", group, len(splits.scores), G)
-    pooled = RULES[rule].resplits(splits, alphas, None)
+    pooled = rules.RULES[rule].resplits(splits, alphas, None)
     table = order.OrderStatistics(splits.scores, member, splits.mask, G)
     n = table.counts
     holders = _holders(splits, member, G) if rule == "exact" else np.ones_like(n)
-    q_hats = np.empty((len(n), len(alphas), G), dtype=np.float32)
-    for a, alpha in enumerate(alphas):
-        ranks = order.exact_ranks(alpha, n + holders, 0)  # a rank depends on N_g + K_g alone
-        own = np.where(n > 0, table.at(np.minimum(ranks, n)), -np.inf)
-        q_hats[:, a] = np.where(ranks > n, np.maximum(pooled[:, a, None], own), own)
-    return q_hats
+    ranks = order.exact_ranks(alphas, n + holders, 0)  # a rank depends on N_g + K_g alone
+    own = np.where(n > 0, table.at(np.minimum(ranks, n)), np.float32(-np.inf))
+    q_hats = np.where(ranks > n, np.maximum(pooled.T[..., None], own), own)  # levels first
+    return q_hats.transpose(1, 0, 2)
 
 
-def _holders(splits: Resplits, member: NDArray[np.intp], G: int) -> NDArray[np.int64]:
+def _holders(splits: rules.Resplits, member: NDArray[np.intp], G: int) -> NDArray[np.int64]:
     """How many clients have a calibration score of each group: shape (R, G)."""
     # Of all pairs of a group and a client, few exist where groups are clients.
     K = splits.clients

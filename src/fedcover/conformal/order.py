@@ -18,7 +18,7 @@ from fedcover.conformal.protocol import Message, Server
 _SIGN = np.uint32(0x8000_0000)
 _ALL = np.uint32(0xFFFF_FFFF)
 _BYTES = 4  # of a float32, hence the number of rounds
-_BINS = 256
+BINS = 256
 
 
 def order_key(scores: ArrayLike) -> NDArray[np.uint32]:
@@ -48,11 +48,12 @@ def exact_rank(alpha: float, n: int, clients: int = 1) -> int:
     return max(1, ceil(level * (int(n) + int(clients))))
 
 
-def exact_ranks(alpha: float, n: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
-    """The same for every entry of an array."""
+def exact_ranks(alphas: Sequence[float], n: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
+    """The same for every level and entry of an array: shape (levels, *n.shape)."""
     distinct, inverse = np.unique(n, return_inverse=True)
-    ranks = np.array([exact_rank(alpha, int(m), clients) for m in distinct], dtype=np.int64)
-    return ranks[inverse].reshape(n.shape)
+    ranks = [exact_rank(alpha, int(m), clients) for alpha in alphas for m in distinct]
+    by_level = np.array(ranks, dtype=np.int64).reshape(len(alphas), len(distinct))
+    return by_level[:, inverse].reshape(len(alphas), *n.shape)
 
 
 def mixture_weights(n: Sequence[int], shares: Shares | None = None) -> tuple[list[int], int]:
@@ -79,13 +80,11 @@ def histogram_client(scores: ArrayLike, query: Message) -> Message:
     shift = np.uint32(8 * (_BYTES - 1 - depth))
     if depth > 0:
         keys = keys[keys >> (shift + np.uint32(8)) == prefix]
-    next_byte = (keys >> shift) & np.uint32(_BINS - 1)
-    return {"counts": np.bincount(next_byte, minlength=_BINS).astype(np.int64)}
+    next_byte = (keys >> shift) & np.uint32(BINS - 1)
+    return {"counts": np.bincount(next_byte, minlength=BINS).astype(np.int64)}
 
 
-def search(
-    aim: Callable[[list[int]], tuple[NDArray[Any], int]],
-) -> Server[tuple[float, list[int]]]:
+def search(aim: Callable[[list[int]], tuple[NDArray[Any], int]]) -> Server[tuple[float, list[int]]]:
     """Find the smallest score q with Σ_k w_k · #{scores of client k ≤ q} ≥ t, in four rounds.
 
     ``aim`` gives w and t, whole numbers, once every client's number of scores n is known. The
@@ -96,7 +95,7 @@ def search(
     prefix = 0
     for depth in range(_BYTES):
         replies = yield {"depth": np.array([depth]), "prefix": np.array([prefix], np.uint32)}
-        counts = np.array([reply["counts"] for reply in replies if reply]).reshape(-1, _BINS)
+        counts = np.array([reply["counts"] for reply in replies if reply]).reshape(-1, BINS)
         if depth == 0:
             n: list[int] = counts.sum(axis=1).tolist()
             weights, remaining = aim(n)
@@ -143,7 +142,8 @@ class OrderStatistics:
         self._sorted = np.concatenate(parts)
 
     def at(self, ranks: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the ranks-th smallest (from 1) of every row and group; +inf above the count."""
+        """The ranks-th smallest (from 1) of every row and group, the last axes of the ranks; +inf
+        above the count."""
         inside = (ranks >= 1) & (ranks <= self.counts)
         result = np.full(ranks.shape, np.inf, dtype=np.float32)
         result[inside] = self._sorted[(self._starts + ranks - 1)[inside]]

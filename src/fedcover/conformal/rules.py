@@ -17,16 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcover.conformal import order
 from fedcover.conformal.checks import Shares, check_alpha, check_indices, check_scores, refuse
-from fedcover.conformal.order import (
-    OrderStatistics,
-    exact_rank,
-    exact_ranks,
-    histogram_client,
-    mixture_weights,
-    search,
-    search_rank,
-)
 from fedcover.conformal.protocol import Client, Listener, Message, Server, converse
 from fedcover.errors import DataError, UsageError
 
@@ -85,7 +77,7 @@ class Rule:
 # exact and pooled: an order statistic.
 
 
-def rank_server(alpha: float, _shares: Shares | None = None, *, pooled: bool) -> Server[Threshold]:
+def rank_server(alpha: float, _shares: Shares | None, *, pooled: bool = False) -> Server[Threshold]:
     """Theorem 1: q̂ is the ⌈(1−α)(N+K)⌉-th smallest calibration score.
 
     K counts every client, also one without calibration scores: a test node may be its. ``pooled``
@@ -94,19 +86,19 @@ def rank_server(alpha: float, _shares: Shares | None = None, *, pooled: bool) ->
     """
 
     def rank_of(n: list[int]) -> int:
-        return exact_rank(alpha, sum(n), 1 if pooled else len(n))
+        return order.exact_rank(alpha, sum(n), 1 if pooled else len(n))
 
-    q_hat, n = yield from search_rank(rank_of)
+    q_hat, n = yield from order.search_rank(rank_of)
     return _at_rank(q_hat, alpha, sum(n), len(n), rank_of(n))
 
 
 def rank_resplits(
-    splits: Resplits, alphas: Sequence[float], _shares: Shares | None = None, *, pooled: bool
+    splits: Resplits, alphas: Sequence[float], _shares: Shares | None, *, pooled: bool = False
 ) -> Scores:
     """The same for re-splits."""
-    table = OrderStatistics(splits.scores, np.zeros_like(splits.owner), splits.mask, 1)
-    K = 1 if pooled else splits.clients
-    return _columns([table.at(exact_ranks(a, table.counts, K))[:, 0] for a in alphas], splits)
+    table = order.OrderStatistics(splits.scores, np.zeros_like(splits.owner), splits.mask, 1)
+    ranks = order.exact_ranks(alphas, table.counts, 1 if pooled else splits.clients)
+    return table.at(ranks)[..., 0].T
 
 
 def _at_rank(q_hat: float, alpha: float, n: int, clients: int, rank: int) -> Threshold:
@@ -120,7 +112,7 @@ def _at_rank(q_hat: float, alpha: float, n: int, clients: int, rank: int) -> Thr
 # mixture: any known shares of the clients.
 
 
-def mixture_server(alpha: float, shares: Shares | None = None) -> Server[Threshold]:
+def mixture_server(alpha: float, shares: Shares | None) -> Server[Threshold]:
     """q̂ is the smallest score q with Σ_k p_k · #{scores of client k ≤ q}/(n_k + 1) ≥ 1 − α.
 
     p_k is client k's share of ``shares``, the probability that a test node is its; ``None`` means
@@ -130,13 +122,13 @@ def mixture_server(alpha: float, shares: Shares | None = None) -> Server[Thresho
     """
 
     def aim(n: list[int]) -> tuple[NDArray[Any], int]:
-        weights, scale = mixture_weights(n, shares)
+        weights, scale = order.mixture_weights(n, shares)
         # Σ w_k·n_k < s, so that 64 bits hold all sums if they hold s.
         exact = np.array(weights, dtype=np.int64 if scale < 2**63 else object)
-        return exact, exact_rank(alpha, scale, 0)
+        return exact, order.exact_rank(alpha, scale, 0)
 
-    q_hat, n = yield from search(aim)
-    weights, scale = mixture_weights(n, shares)
+    q_hat, n = yield from order.search(aim)
+    weights, scale = order.mixture_weights(n, shares)
     reach = sum(weight * size for weight, size in zip(weights, n, strict=True))
     sentences = []
     if silent := [k for k, size in enumerate(n) if size == 0 and weights[k] > 0]:
@@ -145,7 +137,7 @@ def mixture_server(alpha: float, shares: Shares | None = None) -> Server[Thresho
             f"a share of {lost:.3g} of the mixture is at clients without calibration scores "
             f"({', '.join(map(str, silent))}) and counts as never covered, which makes sets larger."
         )
-    if reach < exact_rank(alpha, scale, 0):
+    if reach < order.exact_rank(alpha, scale, 0):
         sentences.append(
             f"alpha = {alpha:g} is less than what {sum(n)} calibration scores at {len(n)} clients "
             f"leave open for this mixture, {1 - reach / scale:.3g}: "
@@ -156,16 +148,16 @@ def mixture_server(alpha: float, shares: Shares | None = None) -> Server[Thresho
 
 def mixture_resplits(splits: Resplits, alphas: Sequence[float], shares: Shares | None) -> Scores:
     """Floats find the place to within their rounding, whole numbers decide inside it."""
-    order = np.argsort(splits.scores, kind="stable")
-    scores, owner, K = splits.scores[order], splits.owner[order], splits.clients
+    ascending = np.argsort(splits.scores, kind="stable")
+    scores, owner, K = splits.scores[ascending], splits.owner[ascending], splits.clients
     q_hats = np.full((len(splits.mask), len(alphas)), np.inf, dtype=np.float32)
     known: dict[tuple[int, ...], tuple[list[int], int, NDArray[np.float64]]] = {}  # by sizes
     for r, row in enumerate(splits.mask):
-        places = np.flatnonzero(row[order])
+        places = np.flatnonzero(row[ascending])
         held = owner[places]
         sizes = tuple(np.bincount(held, minlength=K).tolist())
         if sizes not in known:  # re-splits mostly keep them
-            weights, scale = mixture_weights(sizes, shares)
+            weights, scale = order.mixture_weights(sizes, shares)
             known[sizes] = weights, scale, np.array([weight / scale for weight in weights])
         weights, scale, parts = known[sizes]
         reached = np.cumsum(parts[held])
@@ -178,7 +170,7 @@ def mixture_resplits(splits: Resplits, alphas: Sequence[float], shares: Shares |
             return sum(weight * count for weight, count in zip(weights, counts, strict=True))
 
         for a, alpha in enumerate(alphas):
-            target = exact_rank(alpha, scale, 0)
+            target = order.exact_rank(alpha, scale, 0)
             low, high = np.searchsorted(reached, target / scale + np.array([-slack, slack]))
             place = bisect_left(range(len(places)), target, int(low), int(high), key=exactly)
             if place < len(places):
@@ -196,11 +188,11 @@ def average_client(scores: ArrayLike, query: Message) -> Message:
     averaged. No scores, no quantile.
     """
     ordered = np.sort(check_scores(scores).ravel())
-    rank = exact_rank(float(query["alpha"][0]), len(ordered))
+    rank = order.exact_rank(float(query["alpha"][0]), len(ordered))
     return {"quantile": ordered[: min(rank, len(ordered))][-1:], "n": np.array([len(ordered)])}
 
 
-def average_server(alpha: float, _shares: Shares | None = None) -> Server[Threshold]:
+def average_server(alpha: float, _shares: Shares | None) -> Server[Threshold]:
     """Take the plain mean of the clients' local quantiles (the paper's main results).
 
     Without a guarantee: where clients differ, coverage can fall far below 1 − α.
@@ -208,7 +200,7 @@ def average_server(alpha: float, _shares: Shares | None = None) -> Server[Thresh
     replies = yield {"alpha": np.array([check_alpha(alpha)])}
     n_k = np.array([int(reply["n"][0]) for reply in replies])
     quantiles = np.array([reply["quantile"][0] if reply["n"][0] else 0 for reply in replies])
-    small = [str(k) for k, n in enumerate(n_k) if exact_rank(alpha, n) > n]
+    small = [str(k) for k, n in enumerate(n_k) if order.exact_rank(alpha, n) > n]
     note = (
         f"averaging needs n_k >= 1/alpha - 1 = {1 / alpha - 1:g} nodes at every client; "
         f"too few at client {', '.join(small)}: the largest score stood in, or none was sent."
@@ -217,14 +209,12 @@ def average_server(alpha: float, _shares: Shares | None = None) -> Server[Thresh
     return Threshold(q_hat, int(n_k.sum()), len(replies), 0, note if small else "")
 
 
-def average_resplits(
-    splits: Resplits, alphas: Sequence[float], _shares: Shares | None = None
-) -> Scores:
+def average_resplits(splits: Resplits, alphas: Sequence[float], _shares: Shares | None) -> Scores:
     """The same for re-splits."""
-    table = OrderStatistics(splits.scores, splits.owner, splits.mask, splits.clients)
+    table = order.OrderStatistics(splits.scores, splits.owner, splits.mask, splits.clients)
     n = table.counts
-    own = [table.at(np.minimum(exact_ranks(alpha, n, 1), n)) for alpha in alphas]
-    return _columns([_mean_quantile(quantiles, n > 0) for quantiles in own], splits)
+    quantiles = table.at(np.minimum(order.exact_ranks(alphas, n, 1), n))
+    return _mean_quantile(quantiles, n > 0).T
 
 
 def _mean_quantile(quantiles: NDArray[Any], present: NDArray[np.bool_]) -> Scores:
@@ -253,15 +243,13 @@ def sketch_client(scores: ArrayLike, _query: Message) -> Message:
     return {"sketch": np.frombuffer(sketch.serialize(), dtype=np.uint8)}
 
 
-def sketch_server(alpha: float, _shares: Shares | None = None) -> Server[Threshold]:
+def sketch_server(alpha: float, _shares: Shares | None) -> Server[Threshold]:
     """Merge the clients' T-Digests and ask for the rank of Theorem 1 (no guarantee: a sketch)."""
     replies = yield {}
     return _of_sketches(replies, [alpha])[0]
 
 
-def sketch_resplits(
-    splits: Resplits, alphas: Sequence[float], _shares: Shares | None = None
-) -> Scores:
+def sketch_resplits(splits: Resplits, alphas: Sequence[float], _shares: Shares | None) -> Scores:
     """The same for re-splits: every client sketches once for all levels."""
     nodes_of = [np.flatnonzero(splits.owner == k) for k in range(splits.clients)]
     q_hats = np.empty((len(splits.mask), len(alphas)), dtype=np.float32)
@@ -290,7 +278,7 @@ def _of_sketches(replies: Sequence[Message], alphas: Sequence[float]) -> list[Th
     n, clients = sketch.get_total_weight(), len(replies)
     thresholds = []
     for alpha in alphas:
-        rank = exact_rank(alpha, n, clients)
+        rank = order.exact_rank(alpha, n, clients)
         q_hat = np.float32(sketch.get_quantile((rank - 0.5) / n) if rank <= n else np.inf)
         thresholds.append(_at_rank(float(q_hat), alpha, n, clients, rank))
     return thresholds
@@ -304,11 +292,6 @@ def _digest() -> Any:
     return tdigest_double
 
 
-def _columns(levels: Sequence[Scores], splits: Resplits) -> Scores:
-    """A column for every level; no columns without levels."""
-    return np.stack(levels, axis=1) if levels else np.empty((len(splits.mask), 0), np.float32)
-
-
 # What is promised.
 
 
@@ -318,7 +301,7 @@ def mixture_band(alpha: float, n: Sequence[int], shares: Shares | None) -> Band:
     It is for the expected coverage of a test node that is client k's with probability p_k. The
     upper end supposes scores without ties. For Theorem 1's shares (None) it is Theorem 1's band.
     """
-    weights, scale = mixture_weights(n, shares)
+    weights, scale = order.mixture_weights(n, shares)
     level = 1.0 - check_alpha(alpha)
     return level, level + sum(weights) / scale
 
@@ -338,7 +321,7 @@ def beta_binomial(alpha: float, n: int, m: int) -> tuple[float, float]:
     For one client, exchangeable scores without ties, rank r = ⌈(1−α)(n+1)⌉: the number covered is
     BetaBinomial(m, r, n+1−r). If r > n, q̂ is +∞ and coverage is 1 without spread.
     """
-    a = exact_rank(alpha, n)
+    a = order.exact_rank(alpha, n)
     if a > n:
         return 1.0, 0.0
     b, total = n + 1 - a, n + 1
@@ -346,15 +329,12 @@ def beta_binomial(alpha: float, n: int, m: int) -> tuple[float, float]:
 
 
 RULES: dict[str, Rule] = {
-    "exact": Rule(
-        histogram_client,
-        partial(rank_server, pooled=False),
-        partial(rank_resplits, pooled=False),
-        mixture_band,
-    ),
-    "mixture": Rule(histogram_client, mixture_server, mixture_resplits, mixture_band),
+    "exact": Rule(order.histogram_client, rank_server, rank_resplits, mixture_band),
+    "mixture": Rule(order.histogram_client, mixture_server, mixture_resplits, mixture_band),
     "pooled": Rule(
-        histogram_client, partial(rank_server, pooled=True), partial(rank_resplits, pooled=True)
+        order.histogram_client,
+        partial(rank_server, pooled=True),
+        partial(rank_resplits, pooled=True),
     ),
     "average": Rule(average_client, average_server, average_resplits),
     "tdigest": Rule(sketch_client, sketch_server, sketch_resplits),

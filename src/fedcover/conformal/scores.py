@@ -127,10 +127,7 @@ SCORES: dict[str, Score] = {
 
 
 def score(
-    name: str,
-    probs: ArrayLike,
-    u: ArrayLike | None = None,
-    constants: RapsConstants | None = None,
+    name: str, probs: ArrayLike, u: ArrayLike | None = None, constants: RapsConstants | None = None
 ) -> Scores:
     """Compute the score called ``name``; give ``u`` and ``constants`` always, it takes its own."""
     if name not in SCORES:

@@ -83,10 +83,7 @@ def weight_shapes(
 
 
 def propagation(
-    model: str,
-    edge_index: NDArray[np.int64],
-    nodes: int,
-    weight: NDArray[np.float64] | None = None,
+    model: str, edge_index: NDArray[np.int64], nodes: int, weight: NDArray[np.float64] | None = None
 ) -> list[sp.csr_array]:
     """The model's propagation matrices: targets by rows, sources by columns.
 

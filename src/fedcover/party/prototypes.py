@@ -18,8 +18,8 @@ from threadpoolctl import ThreadpoolController
 
 from fedcover.config import Privacy, VaeSettings
 from fedcover.errors import UsageError
-from fedcover.models.private_vae import check_size, prior_samples, trained_private_vae
-from fedcover.models.vae import Features, Key, trained_vae
+from fedcover.models import vae
+from fedcover.models.vae import Features, Key
 from fedcover.training.plan import Index, Rows
 
 STARTS = 3  # k-means++ starts; the best one counts
@@ -46,7 +46,7 @@ def all_prototypes(
     """
     if privacy is not None and privacy.active:
         for x, (_, number) in zip(features, keys, strict=True):
-            check_size(x.shape[0], number, privacy)
+            vae.check_size(x.shape[0], number, privacy)
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(threads, initializer=_keep_to_one_thread)
     try:
@@ -84,13 +84,13 @@ def prototypes(
     ``spending(privacy)`` is what private prototypes cost, the same for every party.
     """
     if privacy is None or not privacy.active:
-        vae = trained_vae(x, key, settings)
+        trained = vae.trained_vae(x, key, settings)
     else:
-        vae = trained_private_vae(x, key, settings, privacy, secret)
+        trained = vae.trained_private_vae(x, key, settings, privacy, secret)
     if privacy is None or not privacy.covered:
-        points = vae.reconstruct(x)
+        points = trained.reconstruct(x)
     else:
-        points = prior_samples(vae, key, settings, privacy)
+        points = vae.prior_samples(trained, key, settings, privacy)
     return _centres(points, counts, settings, key)
 
 

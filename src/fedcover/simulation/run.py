@@ -27,7 +27,7 @@ from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.splits import Role
 from fedcover.graphs.statistics import describe
 from fedcover.ledger import totals
-from fedcover.models.private_vae import check_size
+from fedcover.models.vae import check_size
 from fedcover.party.calibration import mixture_weights
 from fedcover.predictor import Predictor, save_predictor
 from fedcover.predictor.saving import FOLDER

@@ -26,7 +26,7 @@ from fedcover.carriers.network.messages import Item, Order, Place, Reply, Transp
 from fedcover.conformal.protocol import Direction, Message, message_bytes, text, words
 from fedcover.errors import DataError
 from fedcover.graphs.schema import Schema
-from fedcover.models.private_vae import check_size
+from fedcover.models.vae import check_size
 
 Outcomes = dict[int, dict[str, Outcome]]
 """By seed and method."""
