@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from fedcover.errors import DataError
+from fedcover.errors import DataError, UsageError
 
 
 def write_whole(path: Path, content: bytes, folder: Path | None = None) -> None:
@@ -21,6 +21,14 @@ def write_whole(path: Path, content: bytes, folder: Path | None = None) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def folder_above(path: Path) -> Path:
+    """The closest folder above it that exists, in which the rest can be made."""
+    parent = next(parent for parent in path.absolute().parents if parent.exists())
+    if not parent.is_dir():
+        raise UsageError(f"{parent} is a file; {path} cannot be made in it.")
+    return parent
 
 
 def check_regular(path: Path) -> None:

@@ -18,18 +18,14 @@ import numpy as np
 import polars as pl
 
 from fedcover.errors import DataError, UsageError
+from fedcover.files import folder_above
 from fedcover.tables import DRAWING, MARK, PAGE, holds_run
 
+AS_TEXT = ("results", "groups", "thresholds")  # tables to open anywhere; others are Parquet
 FILES = (
-    "results.csv",
-    "groups.csv",
-    "thresholds.csv",  # where clients, classes or groups have their own
-    "sets.parquet",
-    "ledger.parquet",
-    "ledger.jsonl",  # of a federation over a network
-    *(f"{name}.parquet" for name in DRAWING),
-    MARK,
-    PAGE,
+    *(f"{name}.csv" for name in AS_TEXT),
+    *(f"{name}.parquet" for name in ("sets", "ledger", *DRAWING)),
+    *("ledger.jsonl", MARK, PAGE),  # the first of a federation over a network
 )
 FOLDERS = ("model",)
 
@@ -52,54 +48,40 @@ def check_target(folder: Path) -> None:
         )
     if Path.cwd().is_relative_to(folder.resolve()):
         raise UsageError(f"{folder} is the folder you are in; a run needs a folder of its own.")
-    parent = next(parent for parent in folder.absolute().parents if parent.exists())
-    if not parent.is_dir():
-        raise UsageError(f"{parent} is a file; {folder} cannot be made in it.")
+    parent = folder_above(folder)
     try:  # only the attempt tells (quotas, mounts)
-        _beside(folder, parent).rmdir()
+        Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent)).rmdir()
     except OSError as error:
         raise DataError(f"{folder} cannot be written: {parent}: {error.strerror}.") from error
 
 
-def _beside(folder: Path, parent: Path) -> Path:
-    """A new folder in which the run is written."""
-    return Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
-
-
 def write_run(
     folder: Path,
-    *,
-    results: pl.DataFrame,
-    groups: pl.DataFrame,
-    sets: pl.DataFrame,
-    ledger: pl.DataFrame,
     info: dict[str, Any],
-    thresholds: pl.DataFrame | None = None,
-    drawing: Mapping[str, pl.DataFrame] | None = None,
     finish: Callable[[Path], object] | None = None,
     copies: Mapping[str, Path] | None = None,
+    **tables: pl.DataFrame | None,
 ) -> Path:
     """Write all files beside the folder, then put them in its place.
 
-    ``thresholds`` are those of groups, where they have their own; ``drawing`` the tables named in
-    ``DRAWING``; ``copies`` further files. ``finish`` writes what is made of the tables, when these
-    are in the folder that it is called with. An earlier run is moved away, not deleted, until the
-    new one stands: whatever goes wrong, and whenever a user interrupts, one of them is there whole.
+    ``finish`` writes what is made of the tables, when these are in the folder that it is called
+    with; ``copies`` are further files. An earlier run is moved away, not deleted, until the new one
+    stands: whatever goes wrong, and whenever a user interrupts, one of them is there whole.
     """
     check_target(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = _beside(folder, folder.parent)
+        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
         raise DataError(f"{folder} cannot be written: {error.strerror}.") from error
     fresh, earlier = beside / "fresh", beside / "earlier"
     try:
         fresh.mkdir()
-        for name, table in {"results": results, "groups": groups, "thresholds": thresholds}.items():
-            if table is not None:
+        for name, table in tables.items():
+            if table is not None and name in AS_TEXT:
                 table.write_csv(fresh / f"{name}.csv")
-        for name, table in {"sets": sets, "ledger": ledger, **(drawing or {})}.items():
-            table.write_parquet(fresh / f"{name}.parquet")
+            elif table is not None:
+                table.write_parquet(fresh / f"{name}.parquet")
         for name, source in (copies or {}).items():
             shutil.copyfile(source, fresh / name)
         (fresh / MARK).write_text(json.dumps(_plain(info), indent=2) + "\n", encoding="utf-8")

@@ -19,7 +19,6 @@ shares = [0.01]
 """
 SIZES = """
 title = "Sizes"
-place = "table 1"
 kind = "cells"
 graphs = ["cora"]
 clients = [2, 3]
@@ -48,7 +47,6 @@ panels = "level"
 """
 COVERAGE = """
 title = "Coverage"
-place = "figure 2"
 kind = "cells"
 graphs = ["cora"]
 clients = [3]

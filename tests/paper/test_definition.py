@@ -9,7 +9,6 @@ TARGETS = (
 )  # fmt: skip
 SMALL = """
 title = "T"
-place = "p"
 kind = "cells"
 graphs = ["cora"]
 clients = [2]

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from fedcover.errors import DataError, UsageError
+from fedcover.files import folder_above
 
 if TYPE_CHECKING:
     from fedcover.config.schema import Setting
@@ -185,8 +186,6 @@ def check_out(path: Path, *endings: str) -> None:
         raise UsageError(f"--out is {str(path)!r}; it must end in {' or '.join(endings)}.")
     if path.is_dir():
         raise UsageError(f"{path} is a folder; --out must name a file.")
-    parent = next(place for place in path.absolute().parents if place.exists())
-    if not parent.is_dir():
-        raise UsageError(f"{parent} is a file; {path} cannot be made in it.")
+    parent = folder_above(path)
     if not os.access(parent, os.W_OK):
         raise DataError(f"{path} cannot be written: {parent} is read-only.")

@@ -75,13 +75,12 @@ class Axes:
 
 @dataclass(frozen=True)
 class Definition:
-    """One target: its place in the paper, its cells, and how they are shown.
+    """One target: its cells, and how they are shown.
 
     The fields are the entries of its file, whose name is the target's.
     """
 
     title: str
-    place: str
     kind: Literal["statistics", "cuts", "cells", "change", "bytes"]
     graphs: tuple[str, ...]
     clients: tuple[int, ...] = ()

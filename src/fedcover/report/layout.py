@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from scipy.stats import rankdata
 
 GOLDEN = np.pi * (3.0 - np.sqrt(5.0))  # a sunflower's angle: points that are spread evenly
@@ -68,12 +69,11 @@ def _islands(radius: NDArray[np.float64], cut: NDArray[np.integer]) -> Points:
     pull = between / max(float(between.max()), 1.0)
     least = GAP * (radius[:, None] + radius)
     for step in range(ISLAND_STEPS):
-        dx, dy = (place[:, axis] - place[:, None, axis] for axis in (0, 1))
-        far = np.sqrt(dx * dx + dy * dy) + 1e-9
+        far = cdist(place, place) + 1e-9
         inward = 0.12 * (1.0 - step / ISLAND_STEPS) / np.sqrt(clients) * (pull + 0.02)
-        move = np.where(far > least, inward * (far - least), 0.5 * (far - least)) / far
+        move = np.where(far > least, inward, 0.5) * (far - least) / far
         np.fill_diagonal(move, 0.0)
-        place = place + np.stack([(move * dx).sum(axis=1), (move * dy).sum(axis=1)], axis=1)
+        place = place - _apart(place, move)
     return place
 
 
@@ -88,12 +88,11 @@ def _island(edges: NDArray[np.int64], lean: Points) -> Points:
     degree = np.maximum(np.bincount(edges.ravel(), minlength=n), 1.0)[:, None]
     steps = min(NODE_STEPS, max(20, PAIRS // n), 2 * n)
     for step in range(steps):
-        force = _push(place, k)
+        force = _apart(place, k * k / (cdist(place, place, "sqeuclidean") + 1e-4 * k))
         along = place[target] - place[source]
         pull = along * (np.linalg.norm(along, axis=1) / k)[:, None]
-        for axis in (0, 1):
-            force[:, axis] += np.bincount(source, pull[:, axis], n)
-            force[:, axis] -= np.bincount(target, pull[:, axis], n)
+        np.add.at(force, source, pull)
+        np.subtract.at(force, target, pull)
         force += 0.4 * lean / degree - 0.9 * place
         length = np.maximum(np.linalg.norm(force, axis=1), 1e-9)[:, None]
         place = place + force / length * np.minimum(length, 0.12 * (1.0 - step / steps))
@@ -103,26 +102,9 @@ def _island(edges: NDArray[np.int64], lean: Points) -> Points:
     far = np.linalg.norm(place, axis=1)
     even = np.sqrt((rankdata(far, "ordinal") - 0.5) / n)
     wanted = 0.5 * even + 0.5 * far / max(float(far.max()), 1e-9)
-    return np.asarray(place / np.maximum(far, 1e-9)[:, None] * wanted[:, None])
+    return np.asarray(place * (wanted / np.maximum(far, 1e-9))[:, None])
 
 
-def _push(place: Points, k: float) -> Points:
-    """What all pairs push each other apart by, k² / distance; blocks bound the memory.
-
-    Σ_j w_ij (x_i − x_j) = x_i Σ_j w_ij − Σ_j w_ij x_j, so that both sums are one product.
-    """
-    force = np.empty_like(place)
-    flat = place.astype(np.float32)
-    square = (flat * flat).sum(axis=1)
-    with_one = np.concatenate([np.ones((len(flat), 1), np.float32), flat], axis=1)
-    for start in range(0, len(place), 256):
-        rows = slice(start, start + 256)
-        apart = (-2 * flat[rows]) @ flat.T
-        apart += square[None, :]
-        apart += square[rows, None]
-        np.maximum(apart, 0.0, out=apart)  # a node from itself, but for rounding
-        apart += 1e-4 * k
-        np.divide(k * k, apart, out=apart)
-        sums = apart @ with_one
-        force[rows] = place[rows] * sums[:, :1] - sums[:, 1:]
-    return force
+def _apart(place: Points, weight: NDArray[np.float64]) -> Points:
+    """Σ_j w_ij (x_i − x_j) = x_i Σ_j w_ij − Σ_j w_ij x_j: a sum over all pairs as one product."""
+    return np.asarray(place * weight.sum(axis=1, keepdims=True) - weight @ place)

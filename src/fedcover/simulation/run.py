@@ -80,17 +80,9 @@ class Run:
         if self.shown is not None:
             nodes, edges = self.shown.frames()
             drawing = {"nodes": nodes, "edges": edges, "scores": self.scores}
-        return write_run(
-            Path(folder),
-            results=self.results,
-            groups=self.groups,
-            sets=self.sets,
-            ledger=self.ledger,
-            info=self.info,
-            thresholds=self.thresholds,
-            drawing=drawing,
-            finish=finish,
-        )
+        names = ("results", "groups", "thresholds", "sets", "ledger")
+        kept = {name: getattr(self, name) for name in names}
+        return write_run(Path(folder), self.info, finish, **kept, **drawing)
 
 
 def run(graph: Data, config: Config | None = None, *, progress: Progress | None = None) -> Run:
