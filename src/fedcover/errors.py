@@ -5,11 +5,9 @@ A sentence quotes what it is about, but not all of a text without end.
 
 from collections.abc import Sequence
 
-MOST_CHARACTERS = 60
-"""Of a value, so many are shown."""
+MOST_CHARACTERS = 60  # of a value, so many are shown
 
-MOST_NAMES = 20
-"""Of a list of names, so many are shown."""
+MOST_NAMES = 20  # of a list of names, so many are shown
 
 
 class FedcoverError(Exception):

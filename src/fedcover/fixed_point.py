@@ -16,8 +16,7 @@ from fedcover.errors import DataError
 
 Integers = NDArray[np.int64]
 
-BITS = 32
-"""Of the fraction, where nothing else is agreed: sums are good to 2e-10."""
+BITS = 32  # of the fraction, where nothing else is agreed: sums are good to 2e-10
 _LARGEST = 2.0**62
 _LIMB, _LIMBS, _BELOW = 32, 14, 160  # a wide number has 14 limbs of 32 bits, 160 of them a fraction
 

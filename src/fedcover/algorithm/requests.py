@@ -17,8 +17,7 @@ from fedcover.conformal.protocol import Message
 from fedcover.models import Weights
 from fedcover.training.plan import Plan
 
-Replies = dict[int, Message]
-"""By party number: the replies that came in time and were not refused."""
+Replies = dict[int, Message]  # by party number: the replies that came in time and were not refused
 
 Check = Callable[[int, Message], str]
 """Called with a party's number and its reply; says what is wrong with it, or nothing."""
@@ -156,10 +155,8 @@ class Parallel:
     talks: Mapping[str, Conversation[Any]]
 
 
-Question = Ask | Train
-"""What parties reply to."""
-Notice = Tell | Finish | Recall | Keep
-"""What needs no reply of a party."""
+Question = Ask | Train  # what parties reply to
+Notice = Tell | Finish | Recall | Keep  # what needs no reply of a party
 Request = Question | Notice | Parallel
 
 

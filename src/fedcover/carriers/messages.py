@@ -31,12 +31,10 @@ TRAIN, ALONE, START, FINISH = "train", "train alone", "start alone", "finish"
 TRIMMED = 0.3  # share of the parties dropped at each end, at least one of three or more
 
 Values = NDArray[np.floating]
-Asked = tuple[int, Question]
-"""A repetition's seed, and what it asks."""
+Asked = tuple[int, Question]  # A repetition's seed, and what it asks
 Steps = Generator[list[Asked], list[Any], Result]
 """A conversation that asks all its open questions at once, and is sent what came of each."""
-AtOnce = Callable[[int, requests.Notice], Any]
-"""Answers what needs no message."""
+AtOnce = Callable[[int, requests.Notice], Any]  # answers what needs no message
 
 
 def lead(

@@ -35,8 +35,7 @@ from fedcover.conformal.checks import at_labels, check_probs, check_scores, chec
 from fedcover.errors import DataError, UsageError
 
 Scores = NDArray[np.float32]
-Sets = NDArray[np.bool_]
-"""Nodes × labels."""
+Sets = NDArray[np.bool_]  # nodes × labels
 
 
 class RapsConstants(NamedTuple):

@@ -23,8 +23,7 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 _BITS = 24  # of the fraction of a slope; there is room for logits of 1000 at 10⁸ nodes
 _ROUNDS, _POINTS = 4, 33  # every round narrows the bracket of log β 32 times: 6 → 6e-6
 
-ValidationNodes = tuple[ArrayLike, ArrayLike]
-"""Logits (n, C) and integer labels (n,); n may be 0."""
+ValidationNodes = tuple[ArrayLike, ArrayLike]  # logits (n, C) and integer labels (n,); n may be 0
 
 
 def softmax(logits: ArrayLike, temperature: float = 1.0) -> NDArray[np.float64]:

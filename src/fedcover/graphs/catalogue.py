@@ -24,8 +24,7 @@ class Dataset:
     published: GraphStats | None = None
     npz: str | None = None
     """The file of gnn-benchmark (Shchur et al., 2018); None: Planetoid's (Yang et al., 2016)."""
-    slip: str = ""
-    """What the published row gets wrong."""
+    slip: str = ""  # what the published row gets wrong
 
     @property
     def folder(self) -> str:

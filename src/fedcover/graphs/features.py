@@ -20,8 +20,7 @@ from fedcover.graphs.tables import Table
 MAX_CATEGORIES = 100  # a column of more different words looks like an identifier
 KINDS_PER_WORD = 10  # a column with more values for each word holds numbers, with words among
 
-Missing: TypeAlias = Literal["refuse", "impute"]
-"""What happens to features that are empty or NaN."""
+Missing: TypeAlias = Literal["refuse", "impute"]  # what happens to features that are empty or NaN
 
 _WORDS = (pl.String, pl.Categorical, pl.Enum)
 _BOOLEANS = {"true": 1.0, "false": 0.0}

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from fedcover.errors import UsageError
 
-NO_LABEL = -1
-"""The number of a label that is not known."""
+NO_LABEL = -1  # the number of a label that is not known
 
 MOST_LABELS = 100  # so many different labels are classes, however few nodes there are
 _INTEGER = re.compile(r"-?[0-9]+")

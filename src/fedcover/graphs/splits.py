@@ -24,8 +24,7 @@ ROLE_WORDS = {name: int(role) for name, role in zip(ROLE_NAMES, Role, strict=Tru
 ROLE_WORDS |= {"training": 0, "val": 1, "validation": 1, "cal": 2, "calibration": 2, "testing": 3}
 """Roles by all words that stand for them, in lower case."""
 
-NO_ROLE = -1
-"""A node without a label is used for nothing: it is only seen as a neighbour."""
+NO_ROLE = -1  # A node without a label is used for nothing: it is only seen as a neighbour
 
 
 def check_roles(roles: NDArray[np.integer]) -> None:

@@ -46,8 +46,7 @@ class Weights(NamedTuple):
         return self
 
 
-WEIGHTS = Weights._fields
-"""What the tensors of a model are called when they travel."""
+WEIGHTS = Weights._fields  # what the tensors of a model are called when they travel
 
 MODELS = {
     "gcn": (["lin.weight"], "bias"),

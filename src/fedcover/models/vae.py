@@ -39,8 +39,7 @@ from fedcover.privacy import noise_multiplier, require_opacus
 
 Features = Any  # a scipy CSR array or a numpy array, nodes × features
 
-Key = tuple[int, int]
-"""(seed, party number): what a party's random numbers depend on."""
+Key = tuple[int, int]  # (seed, party number): what a party's random numbers depend on
 
 NOISE = 0x7AE1  # the purpose of an epoch's draws: training nodes × latent normal numbers
 LARGEST = 10.0  # log-variance, up or down: further out its exponential does harm

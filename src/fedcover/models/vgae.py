@@ -22,8 +22,7 @@ MAX_LOGSTD = 10.0  # as in PyG
 MOST_PAIRS = 4096  # linked pairs a client's step looks at; more are sampled
 
 
-Pairs = NDArray[np.int64]
-"""Two nodes each, (2, m)."""
+Pairs = NDArray[np.int64]  # two nodes each, (2, m)
 
 
 class PairSampler:

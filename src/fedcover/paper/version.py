@@ -9,8 +9,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-CELL = "fedcover.paper.rows"
-"""The module that computes a cell."""
+CELL = "fedcover.paper.rows"  # the module that computes a cell
 BESIDE = ("fedcover/__init__.py", "fedcover/report/")
 """What imports lead to and no cell is computed with: the release's number, and the page, which is
 imported when a run is saved. A test computes a cell without them."""

@@ -25,8 +25,7 @@ from fedcover.training.plan import Index, Rows
 STARTS = 3  # k-means++ starts; the best one counts
 
 Points = NDArray[np.floating]
-Centres = dict[int, Rows]
-"""By M: at most M rows of features."""
+Centres = dict[int, Rows]  # by M: at most M rows of features
 
 
 def all_prototypes(

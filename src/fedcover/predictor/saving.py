@@ -21,8 +21,7 @@ from fedcover.predictor.predictor import Predictor
 
 FORMAT = 1
 JSON, ARRAYS, CARD = "model.json", "arrays.safetensors", "MODEL_CARD.md"
-FOLDER = "model"
-"""Where a run folder keeps its predictors, one folder a method."""
+FOLDER = "model"  # where a run folder keeps its predictors, one folder a method
 
 Arrays = dict[str, NDArray[Any]]
 _RUN = ("method", "seed", "labels", "features", "clients")

@@ -46,8 +46,7 @@ from fedcover.simulation.repetition import (
 )
 from fedcover.training.plan import Progress
 
-UNSCALED = 100.0
-"""A feature beyond this is not on the scale that weights are drawn for."""
+UNSCALED = 100.0  # A feature beyond this is not on the scale that weights are drawn for
 _log = logging.getLogger("fedcover")  # the package's: who calls run in Python knows that name
 
 

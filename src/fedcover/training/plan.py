@@ -17,8 +17,7 @@ Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × featur
 Rows: TypeAlias = NDArray[np.float32]
 Index: TypeAlias = NDArray[np.int64]
 
-Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called as ``progress(stage, done, total)``."""
+Progress: TypeAlias = Callable[[str, int, int], None]  # called as progress(stage, done, total)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ Losses = NDArray[np.float64]
 Measure = Callable[[int, int], Losses]
 """``measure(candidate, rung)`` gives a loss for each seed, the same seeds for all candidates; it
 may raise :class:`OutOfTime`."""
-OnTrial = Callable[[int, int, int], None]
-"""Called as ``on_trial(rung, done, total)``."""
+OnTrial = Callable[[int, int, int], None]  # called as on_trial(rung, done, total)
 ETA = 3
 RUNGS = 3
 

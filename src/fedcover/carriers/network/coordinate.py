@@ -30,8 +30,7 @@ from fedcover.report.page import write_run_page
 from fedcover.run_folder import check_target, hardware, versions, write_run
 from fedcover.tables import RATES, frame
 
-FAILURE = "failed.txt"
-"""Why a job has ended without a run folder, for whoever waits for it."""
+FAILURE = "failed.txt"  # why a job has ended without a run folder, for whoever waits for it
 
 _log = getLogger(__name__)
 

@@ -28,8 +28,7 @@ from fedcover.errors import DataError
 from fedcover.graphs.schema import Schema
 from fedcover.models.vae import check_size
 
-Outcomes = dict[int, dict[str, Outcome]]
-"""By seed and method."""
+Outcomes = dict[int, dict[str, Outcome]]  # by seed and method
 
 _log = getLogger(__name__)
 

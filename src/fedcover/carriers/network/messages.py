@@ -85,8 +85,7 @@ class Reply:
 class Transport(Protocol):
     """A way to reach sites. Sites are known by their names, which they tell when greeted."""
 
-    transfer: float
-    """Seconds spent on sending and receiving so far."""
+    transfer: float  # seconds spent on sending and receiving so far
 
     def greet(self, order: Order, sites: int, seconds: float) -> dict[str, Reply]:
         """Send the order to everyone, until so many sites have replied or the time is over."""

@@ -26,8 +26,7 @@ DAYS = 365
 AUTHORITY = "fedcover authority"
 HERE = ("localhost", "127.0.0.1")  # how the SuperLink's own processes call it
 CA, CERTIFICATE, KEY = "ca.crt", "server.pem", "server.key"
-FLEET = "/v1/fleet/"
-"""Where a SuperNode's requests go; each is signed with the site's key."""
+FLEET = "/v1/fleet/"  # where a SuperNode's requests go; each is signed with the site's key
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> None:
