@@ -77,7 +77,9 @@ class Rule:
 # exact and pooled: an order statistic.
 
 
-def rank_server(alpha: float, _shares: Shares | None, *, pooled: bool = False) -> Server[Threshold]:
+def rank_server(
+    alpha: float, _shares: Shares | None = None, *, pooled: bool = False
+) -> Server[Threshold]:
     """Theorem 1: q̂ is the ⌈(1−α)(N+K)⌉-th smallest calibration score.
 
     K counts every client, also one without calibration scores: a test node may be its. ``pooled``
@@ -112,7 +114,7 @@ def _at_rank(q_hat: float, alpha: float, n: int, clients: int, rank: int) -> Thr
 # mixture: any known shares of the clients.
 
 
-def mixture_server(alpha: float, shares: Shares | None) -> Server[Threshold]:
+def mixture_server(alpha: float, shares: Shares | None = None) -> Server[Threshold]:
     """q̂ is the smallest score q with Σ_k p_k · #{scores of client k ≤ q}/(n_k + 1) ≥ 1 − α.
 
     p_k is client k's share of ``shares``, the probability that a test node is its; ``None`` means
@@ -192,7 +194,7 @@ def average_client(scores: ArrayLike, query: Message) -> Message:
     return {"quantile": ordered[: min(rank, len(ordered))][-1:], "n": np.array([len(ordered)])}
 
 
-def average_server(alpha: float, _shares: Shares | None) -> Server[Threshold]:
+def average_server(alpha: float, _shares: Shares | None = None) -> Server[Threshold]:
     """Take the plain mean of the clients' local quantiles (the paper's main results).
 
     Without a guarantee: where clients differ, coverage can fall far below 1 − α.
@@ -243,7 +245,7 @@ def sketch_client(scores: ArrayLike, _query: Message) -> Message:
     return {"sketch": np.frombuffer(sketch.serialize(), dtype=np.uint8)}
 
 
-def sketch_server(alpha: float, _shares: Shares | None) -> Server[Threshold]:
+def sketch_server(alpha: float, _shares: Shares | None = None) -> Server[Threshold]:
     """Merge the clients' T-Digests and ask for the rank of Theorem 1 (no guarantee: a sketch)."""
     replies = yield {}
     return _of_sketches(replies, [alpha])[0]
