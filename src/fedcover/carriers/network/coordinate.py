@@ -195,14 +195,7 @@ def _chosen(outcomes: Outcomes) -> dict[str, dict[str, list[Any]]]:
     """By method and choice: one value a seed."""
     found: dict[str, dict[str, list[Any]]] = {}
     for method, _, outcome in _each(outcomes):
-        result = outcome.calibrated
-        choices = {
-            "temperature": result.temperature,
-            "raps": result.raps._asdict() if result.raps else None,
-            **{name: chosen._asdict() for name, chosen in result.diffusion.items()},
-            **outcome.chosen,
-        }
-        for choice, value in choices.items():
+        for choice, value in outcome.choices.items():
             found.setdefault(method, {}).setdefault(choice, []).append(value)
     return found
 
