@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from fedcover.ledger import Entry, kind_of
-
-if TYPE_CHECKING:  # a page is made without loading torch
-    from fedcover.algorithm.session import Outcome
-    from fedcover.conformal import GroupThreshold
 
 MARK = "run.json"
 PAGE = "report.html"
@@ -112,14 +108,6 @@ def holds_run(folder: Path) -> bool:
     return isinstance(info, dict) and "fedcover" in info
 
 
-def threshold_rows(
-    key: Mapping[str, Any], kind: str, names: Sequence[str], groups: Sequence[GroupThreshold]
-) -> list[dict[str, Any]]:
-    """``thresholds.csv``: the clients, classes or groups that have thresholds of their own."""
-    pairs = zip(names, groups, strict=True)
-    return [{**key, "kind": kind, "group": name, **vars(own)} for name, own in pairs]
-
-
 def sets_frame(
     ids: ArrayLike,
     client: pl.Series,
@@ -153,14 +141,3 @@ def ledger_frame(
     own = {"method": method, "seed": seed}
     rows = ({**own, "kind": kind_of(e.part), "client": names[e.party], **vars(e)} for e in entries)
     return frame(rows, LEDGER)
-
-
-def choices(outcome: Outcome) -> dict[str, Any]:
-    """What a method chose on validation nodes, for ``run.json``."""
-    found = outcome.calibrated
-    return {
-        "temperature": found.temperature,
-        "raps": found.raps._asdict() if found.raps else None,
-        **{name: chosen._asdict() for name, chosen in found.diffusion.items()},
-        **outcome.chosen,
-    }

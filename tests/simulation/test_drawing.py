@@ -3,7 +3,8 @@ import pytest
 
 from fedcover import run
 from fedcover.graphs.splits import Role
-from fedcover.simulation.drawing import MAX_EDGES, Shown, _few_edges, shown
+from fedcover.simulation import drawing
+from fedcover.simulation.drawing import Shown, shown
 from fedcover.simulation.repetition import prepare
 
 
@@ -51,11 +52,13 @@ def test_more_clients_than_room_leave_some_out(toy, quick):
     assert len(seen.nodes) == 8
 
 
-def test_too_many_edges_are_thinned():
-    edges = np.zeros((2, MAX_EDGES + 5), dtype=np.int64)
-    kept = _few_edges(edges, seed=0)
-    assert len(kept) == len(set(kept.tolist())) == MAX_EDGES
-    assert len(_few_edges(edges[:, :9], seed=0)) == 9
+def test_too_many_edges_are_thinned(repetition, monkeypatch):
+    whole = shown(repetition).frames()[1]
+    monkeypatch.setattr(drawing, "MAX_EDGES", 9)
+    few = shown(repetition).frames()[1]
+    assert len(few) == few.n_unique() == 9
+    assert len(few.join(whole, on=["source", "target", "cut"])) == 9
+    assert few.equals(shown(repetition).frames()[1])
 
 
 def test_scores_explain_the_sets(toy, quick):

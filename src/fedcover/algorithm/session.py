@@ -39,6 +39,17 @@ class Outcome:
     calibrated: Calibrated = field(default_factory=Calibrated)
     parts: list[str] = field(default_factory=list)  # what it is made of, for the ledger
 
+    @property
+    def choices(self) -> dict[str, Any]:
+        """All that was chosen on validation nodes, for ``run.json``."""
+        found = self.calibrated
+        return {
+            "temperature": found.temperature,
+            "raps": found.raps._asdict() if found.raps else None,
+            **{name: weights._asdict() for name, weights in found.diffusion.items()},
+            **self.chosen,
+        }
+
 
 @dataclass
 class Session:

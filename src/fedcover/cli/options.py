@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,25 +109,17 @@ def with_settings(*names: str, network: bool = False, **meanings: str) -> type[T
         made = False
 
         def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+            from fedcover.config import Config, schema, settings
+
             if not self.made:
                 self.made = True
-                for name, one in _known(network).items():
-                    if not names or name in names:
+                known = settings.network_settings() if network else schema.options(Config)
+                for name, one in known.items():
+                    if name in (names or known) and name != "sites":  # which --clients counts
                         self.params.append(_option(name, one, meanings.get(name) or one.help))
             return super().get_params(ctx)
 
     return SettingsCommand
-
-
-def _known(network: bool) -> Mapping[str, Setting]:
-    from fedcover.config import Config
-    from fedcover.config.schema import options
-    from fedcover.config.settings import network_settings
-
-    if not network:
-        return options(Config)
-    # How many sites there are, --clients says.
-    return {name: one for name, one in network_settings().items() if name != "sites"}
 
 
 def _option(name: str, one: Setting, meaning: str) -> TyperOption:

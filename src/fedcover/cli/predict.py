@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fedcover.cli.options import Data, Quiet, argument, check_out, examples, option, words
 from fedcover.errors import UsageError
 from fedcover.files import write_whole
-
-if TYPE_CHECKING:
-    import polars as pl
 
 EXAMPLES = examples(
     "fedcover predict runs/cora-10 cora",
@@ -53,20 +50,15 @@ def predict(
     loaded = predictor.read(graph, data, missing=missing, group=group)
     table = predictor.predict(loaded, alpha, score, words("only", only), quantile)
     if out is not None:
-        _write_sets(table, out)
+        buffer = io.BytesIO()  # so that the file is whole or absent
+        if out.suffix == ".csv":
+            table.with_columns(table["set"].list.join(BETWEEN)).write_csv(buffer)
+        elif out.suffix == ".parquet":
+            table.write_parquet(buffer)
+        else:
+            table.write_json(buffer)
+        write_whole(out, buffer.getvalue())
     if not quiet:
         answers.predicted(terminal.console(), predictor, alpha, score, quantile, table)
         if out is not None:
             print(f"\n{out}: {len(table)} nodes")
-
-
-def _write_sets(table: pl.DataFrame, path: Path) -> None:
-    """Write the table whole or not at all."""
-    buffer = io.BytesIO()
-    if path.suffix == ".csv":
-        table.with_columns(table["set"].list.join(BETWEEN)).write_csv(buffer)
-    elif path.suffix == ".parquet":
-        table.write_parquet(buffer)
-    else:
-        table.write_json(buffer)
-    write_whole(path, buffer.getvalue())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fedcover.cli import options
 from fedcover.cli.options import examples, number, option
@@ -46,7 +46,6 @@ def tune(
     from fedcover.display import answers, terminal
     from fedcover.graphs import load
     from fedcover.tuning import tune as choose
-    from fedcover.tuning.search import CANDIDATES, SEEDS
     from fedcover.tuning.space import usual_methods
 
     if minutes < 0:
@@ -59,17 +58,11 @@ def tune(
     options.use_threads(threads)
     options.check_out(out, ".toml")
     loaded = load(graph, data, missing=missing, group=group)
+    numbers = {"candidates": candidates, "seeds": seeds, "seed": seed}
+    asked: dict[str, Any] = {name: count for name, count in numbers.items() if count is not None}
+    budget = minutes or None
     with terminal.progress(quiet) as progress, terminal.notes_held_back():
-        tuned = choose(
-            loaded,
-            config,
-            minutes=minutes or None,
-            candidates=CANDIDATES if candidates is None else candidates,
-            seeds=SEEDS if seeds is None else seeds,
-            seed=seed,
-            alpha=alpha,
-            progress=progress,
-        )
+        tuned = choose(loaded, config, minutes=budget, alpha=alpha, progress=progress, **asked)
     beside = tuned.save(out)
     again = [graph, "--config", str(out)]
     again += ["--missing", missing] if missing != "refuse" else []

@@ -137,8 +137,12 @@ def promises(
         said[tested & unbounded[member]] = EVERYTHING
     elif unbounded.all():
         said[tested] = EVERYTHING
-    else:
-        if _elsewhere(client[tested], calibration, shares if rule == "mixture" else None):
+    else:  # are test nodes spread over the clients as the theorem draws them?
+        weights = np.bincount(calibration.client, minlength=calibration.clients) + 1
+        if rule == "mixture" and shares is not None:
+            weights = np.array(shares)
+        test = np.bincount(client[tested], minlength=calibration.clients)
+        if test.any() and total_variation(test, weights) > TEST_SLACK:
             said[tested] = SHARED if rule == "mixture" else WEIGHED
         if small.any():
             names = ", ".join(np.array(groups.names)[small]) if groups else ""
@@ -146,21 +150,11 @@ def promises(
     return [str(one) for one in said]
 
 
-def _elsewhere(
-    client: NDArray[np.int64], calibration: Calibration, shares: Sequence[float] | None
-) -> bool:
-    """Whether test nodes are spread over the clients otherwise than the theorem draws them: by
-    these shares, or by calibration nodes."""
-    held = np.bincount(calibration.client, minlength=calibration.clients)
-    test = np.bincount(client, minlength=calibration.clients)
-    weights = held + 1 if shares is None else np.array(shares)
-    return bool(test.any() and total_variation(test, weights) > TEST_SLACK)
-
-
 def _apart(
     client: NDArray[np.int64], member: NDArray[np.int64], calibration: Calibration, groups: Groups
 ) -> NDArray[np.bool_]:
-    """For every group, the same of its nodes; but small groups differ by chance, too."""
+    """Which groups' test nodes are spread over the clients otherwise than the theorem draws them:
+    by calibration nodes. Small groups differ by chance, too."""
     bins = [np.arange(count + 1) for count in (len(groups.names), calibration.clients)]
     held = np.histogram2d(groups.member, calibration.client, bins)[0]
     test = np.histogram2d(member, client, bins)[0]

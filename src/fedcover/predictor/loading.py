@@ -78,22 +78,16 @@ def _folder(path: Path, method: str | None) -> Path:
         raise DataError(
             f"{path} holds no predictor; a run folder has one in {saving.FOLDER}/METHOD."
         )
-    if method is None:
-        method = _preferred(list(choices))[0]
+    method = min(choices, key=_rank) if method is None else method
     if method not in choices:
         raise UsageError(f"{path} has no predictor for {method!r}; it has {', '.join(choices)}.")
     return choices[method]
 
 
-def _preferred(methods: list[str]) -> list[str]:
+def _rank(method: str) -> tuple[int, bool, str]:
     """A model that mixes comes first, one for everybody next, what nobody can have last."""
-    last = {"loc": 1, "central": 2}
-
-    def order(name: str) -> tuple[int, bool, str]:
-        base, *parts = name.split("+")
-        return last.get(base, 0), "mix" not in parts, name
-
-    return sorted(methods, key=order)
+    base, *parts = method.split("+")
+    return {"loc": 1, "central": 2}.get(base, 0), "mix" not in parts, method
 
 
 def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:

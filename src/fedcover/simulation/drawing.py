@@ -50,7 +50,10 @@ class Shown:
         client = partition.client[nodes]
         cut = client[edges[0]] != client[edges[1]]
         place = positions(client, edges, partition.clients).astype(np.float32)
-        drawn = _few_edges(edges, self.repetition.seed)
+        drawn = np.arange(edges.shape[1])
+        if len(drawn) > MAX_EDGES:
+            rng = np.random.default_rng([self.repetition.seed, 0xED6E])
+            drawn = np.sort(rng.choice(len(drawn), MAX_EDGES, replace=False))
         ids = pl.Series(np.asarray(graph.node_ids)[nodes]).cast(pl.String)
         node_columns = {
             "node": ids,
@@ -106,11 +109,3 @@ def _walk(
         same = near[client[near] == client[node]].tolist()
         queue += [other for other in same if other not in seen][:8]
     return np.fromiter(seen, dtype=np.int64)
-
-
-def _few_edges(edges: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Which of the edges are kept: all, or as many as a drawing bears."""
-    m = edges.shape[1]
-    if m <= MAX_EDGES:
-        return np.arange(m)
-    return np.sort(np.random.default_rng([seed, 0xED6E]).choice(m, MAX_EDGES, replace=False))

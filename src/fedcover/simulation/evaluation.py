@@ -23,7 +23,7 @@ from fedcover.party import calibration
 from fedcover.plans import cases_of
 from fedcover.predictor.calibration import Groups, total_variation
 from fedcover.simulation.repetition import Federation, Repetition
-from fedcover.tables import KEY, RATES, sets_frame, spelt, threshold_rows
+from fedcover.tables import KEY, RATES, sets_frame, spelt
 
 DEGREES = ("0", "1", "2-3", "4-7", "8-15", "16+")
 _NAMED = 8  # groups that a note lists
@@ -160,6 +160,8 @@ class Judge:
         client = spelt(partition.names, partition.client[test])
         # Parties number their groups by name, whatever order the graph has them in.
         names = self.kinds[kind].names if kind in ("client", "class") else federation.session.groups
+        member = None if kind in ("pooled", "class") else self.groups[kind]
+        tested = ~self.is_calibration
         for rule in config.quantiles:
             q_hats = self._over_resplits(rule, true, found.shares)
             for a, alpha in enumerate(config.alphas):
@@ -168,13 +170,9 @@ class Judge:
                 if note := self._note(rule, alpha, thresholds, names):
                     evaluation.notes.append(f"quantile {rule}: {note}")
                 judged = conformal.evaluate_resplits(
-                    scores[pool],
-                    y[pool],
-                    q_hats[:, a],
-                    ~self.is_calibration,
-                    self.groups,
-                    node_group=None if kind in ("pooled", "class") else self.groups[kind],
+                    scores[pool], y[pool], q_hats[:, a], tested, self.groups, node_group=member
                 )
+                gap = conformal.class_coverage_gap(judged.groups["class"], alpha)
                 values = (method, name, rule, alpha, self.repetition.seed)
                 key = dict(zip(KEY, values, strict=True))
                 evaluation.results.append(
@@ -185,13 +183,14 @@ class Judge:
                         "q_hat": thresholds.pooled.q_hat if kind == "pooled" else None,
                         **{rate: getattr(judged, rate) for rate in RATES},
                         "min_client_coverage": judged.groups["client"].worst(),
-                        "class_coverage_gap": conformal.class_coverage_gap(
-                            judged.groups["class"], alpha
-                        ),
+                        "class_coverage_gap": gap,
                     }
                 )
                 evaluation.groups += [{**key, **row} for row in self._group_rows(judged)]
-                evaluation.thresholds += threshold_rows(key, kind, names, thresholds.groups)
+                evaluation.thresholds += [
+                    {**key, "kind": kind, "group": group, **vars(own)}
+                    for group, own in zip(names, thresholds.groups, strict=True)
+                ]
                 sets = np.empty((len(test), scores.shape[1]), dtype=bool)
                 sets[by_party] = np.concatenate([p.sets[method][case] for p in federation.parties])
                 evaluation.sets.append(

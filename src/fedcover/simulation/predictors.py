@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from torch_geometric.data import Data
 
 from fedcover import conformal
 from fedcover.algorithm.session import Outcome
@@ -30,9 +29,8 @@ from fedcover.training.plan import PartyGraph, Plan, log_prior
 class Maker:
     """Makes the predictors of one repetition; what they have in common is computed once."""
 
-    def __init__(self, graph: Data, judge: Judge) -> None:
-        """``graph`` as it was read, before any scaling."""
-        self._graph, self._judge = graph, judge
+    def __init__(self, judge: Judge) -> None:
+        self._graph, self._judge = judge.repetition.graph, judge
 
     @cached_property
     def _known(self) -> nodes.RunNodes:

@@ -75,7 +75,7 @@ class Run:
             for predictor in self.predictors:
                 save_predictor(predictor, place / FOLDER / predictor.method)
 
-        drawing = {}
+        drawing: dict[str, Any] = {}
         if self.shown is not None:
             nodes, edges = self.shown.frames()
             drawing = {"nodes": nodes, "edges": edges, "scores": self.scores}
@@ -112,7 +112,7 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
     stops.append(("partition", time.perf_counter()))
 
     spent = _afforded(repetitions, config)
-    book, maker, predictors = _Book(), Maker(graph, judges[0]), list[Predictor]()
+    book, maker, predictors = _Book(), Maker(judges[0]), list[Predictor]()
     simulation = Simulation(repetitions, config, report)
     for name in config.methods:
         federations, outcomes = simulation.train(name)
@@ -125,7 +125,7 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
             book.enter(own, outcome, evaluation)
             recipe = outcome.recipe
             if done == 0 and not recipe.method.simulation:
-                card = _card(graph, judge, evaluation, spent if recipe.base == "gen" else None)
+                card = _card(judge, evaluation, spent if recipe.base == "gen" else None)
                 predictors.append(maker.predictor(own, outcome, card))
         report(f"calibrate {name}", config.seeds, config.seeds)
         stops.append((f"calibrate {name}", time.perf_counter()))
@@ -167,16 +167,15 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
     )
 
 
-def _card(
-    graph: Data, judge: Judge, evaluation: Evaluation, spent: Spending | None
-) -> dict[str, Any]:
+def _card(judge: Judge, evaluation: Evaluation, spent: Spending | None) -> dict[str, Any]:
     """What a predictor's card says."""
+    repetition = judge.repetition
     measured = ("score", "quantile", "alpha", "coverage", "set_size")
     return {
         "fedcover": __version__,
-        "graph": graph.name,
-        "nodes": int(graph.num_nodes),
-        "n_calibration": int((judge.repetition.roles == Role.CALIB).sum()),
+        "graph": repetition.graph.name,
+        "nodes": int(repetition.graph.num_nodes),
+        "n_calibration": int((repetition.roles == Role.CALIB).sum()),
         "coverage": [{key: row[key] for key in measured} for row in evaluation.results],
         "privacy": asdict(spent) if spent else None,
         "notes": evaluation.notes,
@@ -290,7 +289,7 @@ class _Book:
         """Enter one method's outcome on one seed."""
         method, seed = str(outcome.recipe), federation.repetition.seed
         self._evaluations.append(evaluation)
-        chosen = tables.choices(outcome)
+        chosen = outcome.choices
         if outcome.recipe.personal == "mix":
             weights = [mixture_weights(party, method) for party in federation.parties]
             chosen["mixture"] = [own.tolist() for own in weights]

@@ -198,7 +198,7 @@ def _chosen(outcomes: Outcomes) -> dict[str, dict[str, list[Any]]]:
     """By method and choice: one value a seed."""
     found: dict[str, dict[str, list[Any]]] = {}
     for method, _, outcome in _each(outcomes):
-        for choice, value in tables.choices(outcome).items():
+        for choice, value in outcome.choices.items():
             found.setdefault(method, {}).setdefault(choice, []).append(value)
     return found
 
