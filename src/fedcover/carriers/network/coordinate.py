@@ -65,14 +65,11 @@ def _write(folder: Path, coordinator: Coordinator, outcomes: Outcomes, ledger: P
     """Write the run folder whole; ``ledger`` is the coordinator's own."""
     job, schema, census = coordinator.job, coordinator.schema, coordinator.census
     config, record = job.config, coordinator.record
-    results, groups, thresholds = _tables(folder.name, coordinator, outcomes)
     gen = any(method.startswith("gen") for method in config.methods)
     spent = asdict(spending(config.privacy)) if config.privacy is not None and gen else None
     write_run(
         folder,
-        results=results,
-        groups=groups,
-        thresholds=thresholds if config.calibrate != "pooled" else None,
+        **_tables(folder.name, coordinator, outcomes),
         sets=pl.DataFrame(schema=tables.SETS),
         ledger=_ledger(coordinator, outcomes, ledger),
         info={
@@ -146,9 +143,7 @@ def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
     return [*dict.fromkeys(found), *journal.sentences(coordinator.record.refused)]
 
 
-def _tables(
-    name: str, coordinator: Coordinator, outcomes: Outcomes
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+def _tables(name: str, coordinator: Coordinator, outcomes: Outcomes) -> dict[str, Any]:
     """Results, groups, and thresholds of groups: rows for every method, seed and case."""
     results, groups, thresholds = [], [], []
     config, sites = coordinator.job.config, coordinator.sites
@@ -183,15 +178,11 @@ def _tables(
                     rates = dict(zip(RATES[:2], (counts[1:3] / counts[0]).tolist(), strict=True))
                     named = {**key, "kind": kind, "group": group}
                     groups.append({**named, "n_test": float(counts[0]), **rates})
-            if threshold.groups:
-                thresholds += tables.threshold_rows(
-                    key, config.calibrate, own_names, threshold.groups
-                )
-    return (
-        frame(results, tables.RESULTS),
-        frame(groups, tables.GROUPS),
-        frame(thresholds, tables.THRESHOLDS),
-    )
+            for group, own in zip(own_names, threshold.groups, strict=True):
+                thresholds.append({**key, "kind": config.calibrate, "group": group, **vars(own)})
+    found = {"results": frame(results, tables.RESULTS), "groups": frame(groups, tables.GROUPS)}
+    grouped = config.calibrate != "pooled"
+    return found | ({"thresholds": frame(thresholds, tables.THRESHOLDS)} if grouped else {})
 
 
 def _chosen(outcomes: Outcomes) -> dict[str, dict[str, list[Any]]]:
