@@ -102,9 +102,11 @@ class Judge:
 
     def _notes(self, temperature: float) -> list[str]:
         """What the split says about the promise, before any model; and what the temperature."""
-        calib, test = (self._counts(role) for role in (Role.CALIB, Role.TEST))
+        client, clients = self.repetition.partition.client, self.repetition.partition.clients
+        owners = (client[self.repetition.roles == role] for role in Role)
+        _, valid, calib, test = (np.bincount(own, minlength=clients) for own in owners)
         notes = []
-        if not self._counts(Role.VALID).any():
+        if not valid.any():
             notes.append(
                 "there are no validation nodes: the last round is kept, T = 1, and RAPS is APS."
             )
@@ -133,11 +135,6 @@ class Judge:
                 "far from probabilities; are the features scaled?"
             )
         return notes
-
-    def _counts(self, role: Role) -> NDArray[np.int64]:
-        """How many nodes of this role each client has."""
-        owner = self.repetition.partition.client[self.repetition.roles == role]
-        return np.bincount(owner, minlength=self.repetition.partition.clients)
 
     def _judge(
         self,
