@@ -1,7 +1,5 @@
 """The parts of an installation that one can do without, and what to say where one is missing."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from fedcover.errors import UsageError

@@ -1,7 +1,5 @@
 """Files that are written whole, whenever a process is killed, and read only if they have an end."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from pathlib import Path

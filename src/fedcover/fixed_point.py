@@ -4,8 +4,6 @@ A party sends :math:`\mathrm{round}(x \cdot 2^b)`. Sums of integers are exact, t
 order, and can be masked: a coordinator that adds masked numbers learns the sum alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

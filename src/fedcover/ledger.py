@@ -1,7 +1,5 @@
 """What left each party and what reached it: every array that passed, written by the carrier."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

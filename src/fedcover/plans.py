@@ -3,8 +3,6 @@
 Everything that is trained or asked in a job has a name, its *part*: ``recipe/step``.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

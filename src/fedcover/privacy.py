@@ -12,8 +12,6 @@ over 10⁵ weights the noise's size gives away which one it was, at any ε. We t
 ourselves and never divide: the sum itself goes to Adam, which is indifferent to its scale.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import dataclass

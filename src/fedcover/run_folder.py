@@ -1,7 +1,5 @@
 """A run folder on disk: written beside and renamed, so that it is whole or absent."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The files of a run folder and their columns, which other programs rely on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

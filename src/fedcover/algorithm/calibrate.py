@@ -4,8 +4,6 @@ Constants are chosen on validation nodes by sums over the parties; thresholds by
 calibration nodes, party by party, since a rule may weigh the parties.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Which replies the coordinator refuses: a party may be broken, or hostile."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import prod
 from typing import Any

@@ -5,8 +5,6 @@ costs one message each way; the last average takes one more. Models that stay at
 trained by :func:`alone`, whose best round is common to all.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,7 +54,7 @@ class Progress:
             found |= {} if model is None else arrays_of(model.weights, prefix)
         return found
 
-    def judged(self, *losses: float) -> Progress:
+    def judged(self, *losses: float) -> "Progress":
         """With losses of the rounds after; the last average is kept if it is the best so far."""
         now = self
         for loss in losses:

@@ -5,8 +5,6 @@ all of them, and answer with gradients, which are added up (:mod:`fedcover.fixed
 Every party gets the sum for its own generator with the next question.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import Any

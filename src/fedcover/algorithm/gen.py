@@ -5,8 +5,6 @@ Every cell of the grid of M and p is trained for a few rounds; the one with the 
 trained in full. No calibration or test label is seen.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from math import isfinite
 from typing import Any

@@ -4,8 +4,6 @@ An algorithm is a generator. It yields requests, is sent what came of each, and 
 It holds sums, thresholds and weights, never a node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar

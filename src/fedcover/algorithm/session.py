@@ -3,8 +3,6 @@
 What several recipes have in common (``fed+prior`` and ``fed+prior+mix``, say) is done once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -85,7 +83,7 @@ class Session:
             case "class":
                 self.groups = tuple(map(str, range(self.classes)))
 
-    def take_prototypes(self, other: Session) -> bool:
+    def take_prototypes(self, other: "Session") -> bool:
         """Hand the parties' prototypes to another session, if there are any."""
         other._prototypes = self._prototypes
         return self._prototypes is not None

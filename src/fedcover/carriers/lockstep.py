@@ -4,8 +4,6 @@ Whatever does not depend on the other repetitions (a question, a conclusion) is 
 round of training waits until all conversations that train the same model have asked for it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

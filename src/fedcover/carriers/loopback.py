@@ -1,7 +1,5 @@
 """One party after another in this process, with real messages: the oracle for the others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

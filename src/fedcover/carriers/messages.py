@@ -8,8 +8,6 @@ values, and ``median`` takes the middle one (Yin et al., ICML 2018). Both count 
 since a hostile one would claim many nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any

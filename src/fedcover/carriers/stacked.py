@@ -5,8 +5,6 @@ for milliseconds each time when the machine is busy; threads with repetitions of
 wait.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The command line: a thin layer over the public Python calls, one file a command."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """``fedcover data``: the named graphs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fedcover.cli.options import Data, Graph, argument, examples, group, number

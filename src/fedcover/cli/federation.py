@@ -1,7 +1,5 @@
 """``fedcover federation``: keys, and one to try; ``fedcover ledger``: what was sent."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from pathlib import Path

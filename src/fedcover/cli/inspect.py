@@ -1,7 +1,5 @@
 """``fedcover inspect``: a graph and its clients, before anything is trained."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Annotated

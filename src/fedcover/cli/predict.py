@@ -1,7 +1,5 @@
 """``fedcover predict``: sets from a model that a run has kept."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Annotated

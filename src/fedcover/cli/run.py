@@ -1,7 +1,5 @@
 """``fedcover run`` and ``fedcover report``: a graph becomes a run folder, and its page."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated

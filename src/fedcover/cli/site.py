@@ -1,7 +1,5 @@
 """``fedcover site`` and ``fedcover partition``: a party's folder, and its part in a federation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``fedcover tune``: settings for a graph, chosen on validation nodes."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ A file holds settings of :class:`~fedcover.config.Config`, those of ``gen``, ``n
 ``personal`` in tables, and optionally the ``preset`` that they change. What is not set is left out.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

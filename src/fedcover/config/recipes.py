@@ -1,7 +1,5 @@
 """A method's full name, ``fed+prior+mix``: where the models come from, and what is made of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,7 +58,7 @@ class Recipe:
         return METHODS[self.base]
 
     @property
-    def shared(self) -> Recipe:
+    def shared(self) -> "Recipe":
         """The recipe of the shared model that this one starts from."""
         return Recipe(self.base, self.prox, self.prior)
 

@@ -5,8 +5,6 @@ A group of settings is a frozen dataclass below :class:`Settings`. A field's ann
 Flower's ``--run-config`` are made from that. Nothing heavy is imported: the command line waits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace

@@ -1,7 +1,5 @@
 """Every setting of a run, and those of a federation over a network, declared once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from math import fsum, inf
 from typing import Any
@@ -303,7 +301,7 @@ class Config(Settings):
         return mixture if settled else tuple(share / total for share in mixture)
 
     @classmethod
-    def preset(cls, name: str, **changes: Any) -> Config:
+    def preset(cls, name: str, **changes: Any) -> "Config":
         """A named preset with changes; ``None`` means: as the preset has it.
 
         Settings within tables have names of their own, as options of the command line have:

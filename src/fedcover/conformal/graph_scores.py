@@ -29,8 +29,6 @@ sorted edges, so the order of edges changes no bit, and a new numbering of the n
 by rounding at most.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -62,7 +60,7 @@ class GraphScores:
     neighbours: Means
     similar: Means | None = None
 
-    def at(self, nodes: NDArray[np.integer] | NDArray[np.bool_]) -> GraphScores:
+    def at(self, nodes: NDArray[np.integer] | NDArray[np.bool_]) -> "GraphScores":
         """The same of some nodes alone (positions or a mask), their means unchanged."""
         similar = None if self.similar is None else self.similar[nodes]
         return GraphScores(self.own[nodes], self.neighbours[nodes], similar)

@@ -1,7 +1,5 @@
 """What other commands found: the paper's tables, a predictor, a search, a federation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Named graphs, what a partition cuts, and what ``fedcover inspect`` found."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rich import box

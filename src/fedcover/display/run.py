@@ -1,7 +1,5 @@
 """A run's sets and choices, as tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

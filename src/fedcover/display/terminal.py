@@ -1,7 +1,5 @@
 """A terminal: tables on stdout; progress on stderr, bars on a terminal and lines elsewhere."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Container, Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ Everything is known before any training: Theorem 1 asks only how many calibratio
 and at how many clients (docs/guarantee.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -5,8 +5,6 @@ federation the statistics are sums: how many values, their sum and the sum of th
 each client for every column, and the mean and the scale come back.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -38,7 +36,7 @@ class Scaling:
         return {name: part.tolist() for name, part in vars(self).items()}
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Scaling:
+    def from_dict(cls, content: dict[str, Any]) -> "Scaling":
         """The scaling that :meth:`to_dict` spelt."""
         try:
             with np.errstate(over="ignore"):  # what becomes infinite is refused below

@@ -4,8 +4,6 @@
 party's, in the layout of :mod:`fedcover.graphs.readers`.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path

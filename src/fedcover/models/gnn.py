@@ -12,8 +12,6 @@ Dropout acts on the hidden layer, as in PyG's ``GCN`` and ``GraphSAGE`` models, 
 :func:`to_module` returns with the same weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -32,16 +30,16 @@ class Weights(NamedTuple):
     second: Tensor  # (o·hidden, classes)
     second_bias: Tensor  # (classes,)
 
-    def to(self, dtype: torch.dtype) -> Weights:
+    def to(self, dtype: torch.dtype) -> "Weights":
         """The same in another precision."""
         return Weights(*(tensor.to(dtype) for tensor in self))
 
-    def clone(self) -> Weights:
+    def clone(self) -> "Weights":
         """A copy of its own."""
         return Weights(*(tensor.clone() for tensor in self))
 
     @property
-    def weights(self) -> Weights:
+    def weights(self) -> "Weights":
         """Themselves."""
         return self
 

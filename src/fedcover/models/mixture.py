@@ -8,8 +8,6 @@ the lowest sum of its own loss and ``shrinkage`` times that mean: with few valid
 follows the federation, with many itself. What the sums give away is in ``docs/privacy.md``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from math import isinf

@@ -19,8 +19,6 @@ the GNN's and the VGAE's weights, and the number of training nodes that weights 
 (docs/privacy.md).
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence
@@ -79,7 +77,7 @@ class Posterior(NamedTuple):
     log_variance: Tensor
 
     @classmethod
-    def of(cls, both: Tensor) -> Posterior:
+    def of(cls, both: Tensor) -> "Posterior":
         """From the encoder's output; log-variances stay where their exponential does no harm."""
         mean, log_variance = both.chunk(2, dim=-1)
         return cls(mean, log_variance.clamp(-LARGEST, LARGEST))

@@ -9,8 +9,6 @@ normal divided by the number of nodes.
 What is random depends on nothing but (seed, client, step), so that all engines agree.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Graphs, accuracy and bytes beside the paper's numbers."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a table or figure of the paper consists of, read from a small TOML file."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace

@@ -1,7 +1,5 @@
 """The paper's figures in matplotlib: lines with error bars, and heat maps."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

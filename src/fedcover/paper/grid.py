@@ -1,7 +1,5 @@
 """The cells of all definitions, each computed once, and the rows of them that a target shows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Sequence

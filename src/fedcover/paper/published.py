@@ -1,7 +1,5 @@
 """The paper's numbers as data (``paper/published/*.csv``)."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import polars as pl

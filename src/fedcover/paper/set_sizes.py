@@ -1,7 +1,5 @@
 """Set sizes and their coverage, beside the published sizes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

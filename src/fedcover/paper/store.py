@@ -4,8 +4,6 @@ Whatever kills a process, a cell is there whole or not at all. Two processes sha
 holds a cell's lock computes it, and the operating system gives the lock back when he dies.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress

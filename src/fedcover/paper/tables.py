@@ -1,7 +1,5 @@
 """A table as text: Markdown for reading, LaTeX for papers, CSV for programs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -30,7 +28,7 @@ class Table:
     data: pl.DataFrame
     notes: Sequence[str] = ()
     words: int = 1  # leading columns that are words, the others are numbers
-    extra: dict[str, Table] = field(default_factory=dict)  # smaller tables of the same target
+    extra: "dict[str, Table]" = field(default_factory=dict)  # smaller tables of the same target
 
 
 def markdown(table: Table) -> str:

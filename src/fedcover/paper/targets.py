@@ -1,7 +1,5 @@
 """Targets on disk: compute what is missing, then write tables, figures, rows and provenance."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

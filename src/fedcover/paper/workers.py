@@ -1,7 +1,5 @@
 """Computes the cells that are missing, one process a core, and some again to compare."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

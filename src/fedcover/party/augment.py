@@ -4,8 +4,6 @@ Which ones: the score of a pair is the VGAE's inner product :math:`z_u^\top z_v`
 probability is its sigmoid, so both order the pairs alike. Then they are appended to its graph.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ Randomness belongs to a party: roles and u are drawn from (seed, party number) a
 simulation and a party by itself draw the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,7 +38,7 @@ class PartyData:
     group_names: tuple[str, ...] = ()
     secret: int = 0  # private noise is drawn from it, too; a simulation, which repeats, has none
     # What a simulation alone knows: the far ends of cut edges, and (2, m) their links to own nodes.
-    far: PartyData | None = None
+    far: "PartyData | None" = None
     far_links: NDArray[np.int64] | None = None
 
     @property

@@ -4,8 +4,6 @@ A cluster with few members is nearly a real node, so that small clusters are mer
 anything is sent (docs/privacy.md).
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

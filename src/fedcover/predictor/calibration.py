@@ -1,8 +1,6 @@
 """What a predictor remembers of its calibration, enough for a threshold at any level, and for which
 nodes that level is promised."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,7 +62,7 @@ class Calibration:
         client: NDArray[np.int64],
         clients: int,
         groups: Groups | None = None,
-    ) -> Calibration:
+    ) -> "Calibration":
         """From scores in any order."""
         order = np.argsort(scores, kind="stable")
         if groups is not None:

@@ -1,7 +1,5 @@
 """Reads a predictor. A file may come from anywhere: whether its parts fit together is checked."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Sets for the nodes of a graph from a model that was trained and calibrated before."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Writes a predictor: ``model.json`` (words and numbers), ``arrays.safetensors`` (arrays), and a
 card to read. Nothing is pickled, so that a file from elsewhere can do nothing but be wrong."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Cells of a page: one for each setting, method, score, rule and level, its seeds summed up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

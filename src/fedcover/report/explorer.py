@@ -4,8 +4,6 @@ Numbers are rounded for the page, sets are not: they are those of ``sets.parquet
 one spelt out once.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Read a run folder for its page; what is missing or damaged is said in one sentence."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

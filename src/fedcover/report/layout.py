@@ -5,8 +5,6 @@ neighbours. Inside an island, edges pull, nodes push each other off, and a node 
 pulled towards the island where its neighbour lies. No random number is drawn.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist

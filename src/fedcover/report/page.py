@@ -4,8 +4,6 @@ A run's page is made from the files of its folder alone, so ``fedcover report`` 
 bytes that ``fedcover run`` wrote. Observable Plot and D3 (``vendor/``) are part of the page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All that a page shows, as one JSON value: columns, integers where they do, rounded numbers."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The guarantee held where the mean coverage lies in the theorem's band, up to thr
 of that mean; where scores tie, the upper end does not apply (docs/guarantee.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Each answer is a card: a question, the answer in large type, and one or two plain sentences.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

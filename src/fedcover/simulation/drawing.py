@@ -4,8 +4,6 @@ A page is one file that opens at once, so a large graph is sampled: connected pi
 nodes, as many of each client as it has nodes. Which nodes, only the graph and the seed decide.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """A calibrated method, judged as only a simulation can: many re-splits, groups, single nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """From a trained and judged recipe to the predictor that a run folder keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property

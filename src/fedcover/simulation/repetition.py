@@ -1,7 +1,5 @@
 """One seed's experiment: the graph, how it is cut, and the parties that hold its parts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """A simulation: a graph and a configuration in, tidy tables out."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence
@@ -227,7 +225,7 @@ class Simulation:
         carrier = Stacked([one.carried for one in federations], alone=alone)
         return carrier.carry(talks, self._report)
 
-    def take_linker(self, other: Simulation) -> None:
+    def take_linker(self, other: "Simulation") -> None:
         """Use the prototypes and the link predictor of another simulation of these repetitions."""
         if other is self:
             return

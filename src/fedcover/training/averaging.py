@@ -4,8 +4,6 @@ A party's share is that of its training nodes, or 1/K for the task ``links``. Wh
 weight row for a feature (it never occurs there), its change is 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -4,8 +4,6 @@ They come from a counter-based hash (splitmix64), not from a generator's stream:
 same mask alone, in a stack of a thousand clients, or on another machine.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Products of many clients at once: padded batches of dense rows, and quick sparse matrices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The clients' local steps: Adam at every client, all clients of a stack at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import repeat
 

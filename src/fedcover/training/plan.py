@@ -1,7 +1,5 @@
 """What is trained and how: a party's graph, the parties of a federation, the plan of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias

@@ -10,8 +10,6 @@ single precision a change below 16 then adds up exactly in floats, too: the prog
 those of the integers that parties send (:mod:`fedcover.fixed_point`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

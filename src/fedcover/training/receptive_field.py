@@ -3,8 +3,6 @@
 On top of it, the gradients of two losses: of labels, and of links.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ It has the interface of :class:`~fedcover.training.program.Program` for a federa
 ``party.engine = Reference`` makes a loopback run the oracle for the other carriers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -11,8 +11,6 @@ Either gives the layer ``at`` some nodes, before the activation: ``rows`` of out
 included, and their ``places``, the output row of each node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -100,7 +98,7 @@ class SparseFirst:
         self.x.sum_duplicates()
         self.client_of_row, self.feature_of_row = np.divmod(touched, stack.features)
 
-    def at(self, stack: Stack, nodes: Index, gradient: bool) -> SparseHidden:
+    def at(self, stack: Stack, nodes: Index, gradient: bool) -> "SparseHidden":
         """The layer at these nodes."""
         return SparseHidden(self.x, stack, nodes, gradient)
 
@@ -149,7 +147,7 @@ class DenseFirst:
             self.px[:nodes, i * features : (i + 1) * features] = Bag(p, x.dtype)(x)
         self.client_of_row = np.arange(len(stack.clients))
 
-    def at(self, stack: Stack, nodes: Index, gradient: bool) -> DenseHidden:  # noqa: ARG002
+    def at(self, stack: Stack, nodes: Index, gradient: bool) -> "DenseHidden":  # noqa: ARG002
         """The layer at these nodes, with or without a gradient."""
         return DenseHidden(self.px, stack, nodes)
 

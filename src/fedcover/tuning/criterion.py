@@ -1,7 +1,5 @@
 """What candidates are compared by: arrays of validation nodes in, numbers out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -6,8 +6,6 @@ choice of the validation nodes within the training share. A client has few valid
 over the folds most nodes of the share serve once as such.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ All candidates are tried briefly, the best third of them for three times as long
 knows nothing of what it tries: a candidate is a number, and trying one gives a loss for each seed.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

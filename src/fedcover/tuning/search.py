@@ -3,8 +3,6 @@
 Nothing here sees a calibration or test label (docs/guarantee.md): see :mod:`fedcover.tuning.folds`.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -1,7 +1,5 @@
 """What there is to choose from, and the draw of candidates from it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

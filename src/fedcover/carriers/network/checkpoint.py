@@ -1,7 +1,5 @@
 """What a process must know to go on after it was killed: arrays on disk, one file a name."""
 
-from __future__ import annotations
-
 import io
 from collections import UserDict
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 The folder holds counts and averages over the sites, and no node.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Leads a job's conversations over a transport: asks, waits, refuses, goes on with who is there."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

@@ -9,8 +9,6 @@ schema, its name and a number that the coordinator has drawn for this job, so th
 heard elsewhere. It finds its own number without being told who the others are.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -70,7 +68,7 @@ class Job(NetworkSettings):
         if (config.calibrate == "group") != (self.group is not None):
             raise UsageError("calibrate 'group' and group, the column that names it, go together.")
 
-    def settled(self, schema: Schema) -> Job:
+    def settled(self, schema: Schema) -> "Job":
         """With what the settings leave to the data: nobody sees them all, so the schema decides."""
         config = self.config
         unit, standard = config.unit_features, config.standardise

@@ -6,8 +6,6 @@ the same from its side. ``fedcover ledger show`` reads either. The coordinator a
 answered, what was refused, and where the time went.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -141,7 +139,7 @@ class Record:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Record:
+    def from_json(cls, text: str) -> "Record":
         """From what :meth:`to_json` made."""
         content = json.loads(text)
         return cls(

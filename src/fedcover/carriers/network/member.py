@@ -1,7 +1,5 @@
 """A party: it answers every order, writes its ledger, and says in a sentence what it cannot do."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import time

@@ -1,7 +1,5 @@
 """What travels, and how: an order down to a site, a reply up from it; arrays and a few words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -70,7 +68,7 @@ class Reply:
     preparing: float = 0.0
 
     @classmethod
-    def to(cls, order: Order, contents: tuple[Message, ...] = (), problem: str = "") -> Reply:
+    def to(cls, order: Order, contents: tuple[Message, ...] = (), problem: str = "") -> "Reply":
         """The reply to an order."""
         return cls(order.job, order.places, contents, problem)
 

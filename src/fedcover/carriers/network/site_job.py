@@ -6,8 +6,6 @@ concluded, its models, the trainings under way, and the last reply. A question t
 twice.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import secrets

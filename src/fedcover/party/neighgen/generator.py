@@ -20,8 +20,6 @@ means could single out a node that changed its group. ``docs/fedsage.md`` says w
 means, too, and what can still be learned.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -58,7 +56,7 @@ class Generator(Weights):
         hidden = torch.baddbmm(self.first_bias, inputs, self.first).relu()
         return torch.baddbmm(self.second_bias, hidden, self.second)
 
-    def of(self, place: int, count: int = 1) -> Generator:
+    def of(self, place: int, count: int = 1) -> "Generator":
         """One party's generator, or none; it still has the parties' dimension."""
         return Generator(*(tensor[place : place + count] for tensor in self))
 

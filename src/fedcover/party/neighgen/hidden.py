@@ -5,8 +5,6 @@ left, a generator learns to restore them. A generated vector of node v is compar
 of v's hidden neighbours: :math:`\min_{u \in N(v) \cap V^{hidden}} \|\tilde x_v^p - x_u\|^2`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

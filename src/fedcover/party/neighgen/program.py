@@ -4,8 +4,6 @@ A simulation stacks many parties; a site's program has one. The encoder is a sta
 with the engine's own gradients; autograd serves what is above.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

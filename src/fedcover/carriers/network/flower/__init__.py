@@ -5,8 +5,6 @@ SuperNode that stays warm between messages. What is said is decided in
 :mod:`fedcover.carriers.network`.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ folder with nodes and edges; ``work`` (default: the same) gets the ledger, the s
 remembered between messages; ``name`` (default: the folder's) is the site's.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from functools import cache

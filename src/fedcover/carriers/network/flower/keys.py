@@ -8,8 +8,6 @@ port can register sites and start runs. So the SuperLink listens on this host al
 from outside passes a proxy, nginx, that knows one path (``docs/deployment.md``).
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

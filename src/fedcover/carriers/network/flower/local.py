@@ -4,8 +4,6 @@
 them are stopped at the end, whatever happens.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -46,7 +44,7 @@ class LocalFederation:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.keys = self.folder / "keys"
 
-    def __enter__(self) -> LocalFederation:
+    def __enter__(self) -> "LocalFederation":
         keys.make_certificates(self.keys, [self.host])
         for site in self.sites:
             keys.make_site_key(self.key_of(site))

@@ -9,8 +9,6 @@ Code that comes with a run is never executed.
 Where this reaches into Flower it is written for the versions that ``pyproject.toml`` allows.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

@@ -7,8 +7,6 @@ one looks over the network, so that waiting costs few requests. It is written fo
 Flower that ``pyproject.toml`` allows.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from types import SimpleNamespace

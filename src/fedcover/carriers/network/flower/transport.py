@@ -4,8 +4,6 @@ Flower's own ``send_and_receive`` looks for replies every three seconds; here th
 pauses that are short at first and grow with the round.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ message travel as one run of bytes in its head, which says what it is made of. O
 for one request goes as an array, which Flower cuts into pieces.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
