@@ -6,8 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from fedcover.config import Privacy
-from fedcover.errors import UsageError
-from fedcover.privacy import epsilon_after, noise_multiplier, require_opacus, spending
+from fedcover.errors import UsageError, require
+from fedcover.privacy import epsilon_after, noise_multiplier, spending
 
 
 @pytest.mark.parametrize("epsilon", [1, 5])
@@ -58,4 +58,4 @@ def test_settings_refuse_what_cannot_be(name, value):
 def test_without_opacus_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus", None)
     with pytest.raises(UsageError, match=r"pip install 'fedcover\[privacy\]'"):
-        require_opacus()
+        require("privacy", "Differential privacy")

@@ -4,10 +4,18 @@ A sentence quotes what it is about, but not all of a text without end.
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 MOST_CHARACTERS = 60  # of a value, so many are shown
 
 MOST_NAMES = 20  # of a list of names, so many are shown
+
+EXTRAS = {
+    "privacy": ("opacus", "Opacus"),
+    "report": ("matplotlib", "matplotlib"),
+    "flower": ("flwr", "Flower"),
+}
+"""The extras of ``pyproject.toml`` that a command may need: a module of each, and its name."""
 
 
 class FedcoverError(Exception):
@@ -43,6 +51,15 @@ def listed(names: Sequence[str]) -> str:
     """
     more = f", … ({len(names):,} in all)" if len(names) > MOST_NAMES else ""
     return ", ".join(_cut(name) for name in names[:MOST_NAMES]) + more
+
+
+def require(extra: str, what: str) -> None:
+    """Refuse ``what`` in one sentence, with the command that mends it, if the extra is missing."""
+    module, name = EXTRAS[extra]
+    if find_spec(module) is None:
+        raise UsageError(
+            f"{what} needs {name}, which is not installed: pip install 'fedcover[{extra}]'."
+        )
 
 
 def _cut(text: str) -> str:

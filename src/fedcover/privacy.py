@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from fedcover.config import Privacy
-from fedcover.errors import UsageError
-from fedcover.extras import require
+from fedcover.errors import UsageError, require
 
 MOST_NOISE = 1e6  # a noise multiplier beyond which nothing is learned
 ORDERS = [1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64]  # of Rényi divergences; whole: quick
@@ -65,11 +64,6 @@ def epsilon_after(privacy: Privacy, steps: int) -> float:
     return _epsilon(noise_multiplier(privacy), privacy.delta, privacy.sample_rate, steps)
 
 
-def require_opacus() -> None:
-    """Say in a sentence what is missing."""
-    require("privacy", "Differential privacy")
-
-
 @cache
 def _noise_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
     """The σ that spends between 99 % and 100 % of ε, by bisection.
@@ -104,7 +98,7 @@ def _epsilon(sigma: float, delta: float, rate: float, steps: int) -> float:
     Its mesh grows with ε, which is first bounded by Rényi divergences: a finer one would only take
     longer. Above ε = 700 the composition overflows, and the first bound stands.
     """
-    require_opacus()
+    require("privacy", "Differential privacy")
     from opacus.accountants import PRVAccountant, RDPAccountant
 
     renyi, composed = RDPAccountant(), PRVAccountant()

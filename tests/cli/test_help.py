@@ -19,8 +19,7 @@ from fedcover.config import Config
 from fedcover.config.names import CALIBRATIONS, MODELS, PARTITIONS
 from fedcover.config.schema import options
 from fedcover.config.settings import PRESETS, network_settings
-from fedcover.errors import UsageError
-from fedcover.extras import EXTRAS, require
+from fedcover.errors import EXTRAS, UsageError, require
 from fedcover.graphs.features import Missing
 
 ROOT = Path(__file__).parents[2]

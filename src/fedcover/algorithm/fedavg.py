@@ -11,8 +11,9 @@ import numpy as np
 
 from fedcover.algorithm.requests import Conversation, Finish, Keep, Model, Recall, Round, Train
 from fedcover.conformal.protocol import Message
+from fedcover.errors import DataError
 from fedcover.models.gnn import arrays_of, weights_of
-from fedcover.training.plan import Plan, diverged
+from fedcover.training.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,10 @@ class Progress:
     def trained(self) -> Trained:
         """Refuses a training that never had a loss."""
         if self.best < 0:
-            raise diverged()
+            raise DataError(
+                "Training diverged: the validation loss is not a number in any round; "
+                "scale the features or lower the learning rate."
+            )
         rounds = len(self.history) - (self.start is not None)
         return Trained(self.history, self.best, rounds, self.kept)
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from fedcover.cli import options
 from fedcover.cli.options import argument, examples, number, option, words
-from fedcover.errors import DataError, UsageError
-from fedcover.extras import require
+from fedcover.errors import DataError, UsageError, require
 
 app = options.group(
     "A federation over a network, on Flower: keys, gate, app, try.",

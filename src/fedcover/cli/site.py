@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fedcover.cli.options import Data, Graph, argument, examples, group, number, option, words
-from fedcover.errors import DataError, UsageError
-from fedcover.extras import require
+from fedcover.errors import DataError, UsageError, require
 
 app = group(
     "A party's side of a federation: init, run.",

@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedcover.config import Privacy, VaeSettings
-from fedcover.errors import DataError
-from fedcover.privacy import noise_multiplier, require_opacus
+from fedcover.errors import DataError, require
+from fedcover.privacy import noise_multiplier
 
 Features = Any  # a scipy CSR array or a numpy array, nodes × features
 
@@ -342,7 +342,7 @@ def trained_private_vae(
     Noise and samples are drawn from the key and a ``secret`` of the party: who knows both could
     take the noise off again. A simulation, which must repeat, has none.
     """
-    require_opacus()
+    require("privacy", "Differential privacy")
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
     from opacus.optimizers import DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping

@@ -14,8 +14,7 @@ import polars as pl
 from filelock import FileLock
 
 from fedcover import __version__
-from fedcover.errors import DataError
-from fedcover.extras import require
+from fedcover.errors import DataError, require
 from fedcover.paper import grid
 from fedcover.paper.comparisons import bytes_table, change_table, cuts_table, statistics_table
 from fedcover.paper.definition import UNTRAINED, Definition

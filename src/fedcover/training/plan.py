@@ -9,8 +9,6 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from fedcover.errors import DataError
-
 Features: TypeAlias = Any  # a scipy CSR array or a numpy array, nodes × features
 Rows: TypeAlias = NDArray[np.float32]
 Index: TypeAlias = NDArray[np.int64]
@@ -137,14 +135,6 @@ def log_prior(client: PartyGraph, plan: Plan) -> NDArray[np.float64]:
     counts = np.bincount(client.y[client.train], minlength=plan.classes)
     smoothed = counts + plan.prior.smoothing / plan.classes
     return np.asarray(plan.prior.strength * np.log(smoothed / smoothed.sum()))
-
-
-def diverged() -> DataError:
-    """What is raised when no round has a validation loss that is a number."""
-    return DataError(
-        "Training diverged: the validation loss is not a number in any round; "
-        "scale the features or lower the learning rate."
-    )
 
 
 def initialiser(seed: int) -> np.random.Generator:
