@@ -11,7 +11,6 @@ from typing import Any
 from fedcover.config.schema import Settings, declared, flattened
 from fedcover.config.settings import Config, changes_of
 from fedcover.errors import DataError, UsageError
-from fedcover.files import check_regular
 
 EITHER = {"epsilon", "noise"}  # at most one is set: an option takes the place of the file's
 
@@ -42,7 +41,8 @@ def read_settings(path: str | Path) -> dict[str, Any]:
 
     path = Path(path)
     try:
-        check_regular(path)
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise DataError(f"{path} is not a regular file.")
         given = tomllib.loads(path.read_text(encoding="utf-8"))
         held = {"preset": given.pop("preset")} if "preset" in given else {}
         changes_of(held.get("preset", "default"))
