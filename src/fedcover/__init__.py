@@ -6,11 +6,10 @@ The names below are loaded on first use, so that ``import fedcover.conformal`` n
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedcover.errors import DataError, FedcoverError, UsageError
+
 if TYPE_CHECKING:  # type checkers do not follow __getattr__
     from fedcover.config import Config as Config
-    from fedcover.errors import DataError as DataError
-    from fedcover.errors import FedcoverError as FedcoverError
-    from fedcover.errors import UsageError as UsageError
     from fedcover.graphs.convert import from_networkx as from_networkx
     from fedcover.graphs.convert import from_scipy as from_scipy
     from fedcover.graphs.datasets import load as load
@@ -28,11 +27,8 @@ _HOME = {
     "Config": "fedcover.config",
     "run": "fedcover.simulation.run",
     "load_predictor": "fedcover.predictor.loading",
-    "DataError": "fedcover.errors",
-    "FedcoverError": "fedcover.errors",
-    "UsageError": "fedcover.errors",
 }
-__all__ = [*_HOME, "__version__"]
+__all__ = [*_HOME, "DataError", "FedcoverError", "UsageError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
