@@ -62,7 +62,6 @@ def test_the_papers_definitions_and_the_codes_version_are_the_same(tmp_path):
     )
     definition = tmp_path / "own.toml"
     definition.write_text(
-        'kind = "cuts"\ntitle = "Größe"\nplace = "Table 1"\ngraphs = ["cora"]\n'
         "clients = [3]\nseeds = 1\n",
         encoding="utf-8",
     )
