@@ -62,7 +62,7 @@ def test_the_papers_definitions_and_the_codes_version_are_the_same(tmp_path):
     )
     definition = tmp_path / "own.toml"
     definition.write_text(
-        "clients = [3]\nseeds = 1\n",
+        'kind = "cuts"\ntitle = "Größe"\ngraphs = ["cora"]\nclients = [3]\nseeds = 1\n',
         encoding="utf-8",
     )
     done = in_c_locale(tmp_path, "-c", words)
