@@ -11,6 +11,7 @@ from fedcover.algorithm.requests import Ask, Census, Check, Question
 from fedcover.conformal.order import BINS, histogram_client
 from fedcover.conformal.protocol import Client, Message, parts
 from fedcover.conformal.rules import RULES, merged_sketch
+from fedcover.conformal.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE
 from fedcover.errors import FedcoverError
 from fedcover.models.gnn import WEIGHTS, weight_shapes
 from fedcover.training.program import NO_LOSS
@@ -81,6 +82,8 @@ class Alike:
                     return f"has {name!r}, which cannot be so large"
             elif array.dtype.kind == "i" and ((array < 0) | (array > MOST_COUNTED)).any():
                 return f"has {name!r}, which are not counts"
+            elif name == "temperature" and not MIN_TEMPERATURE <= array[0] <= MAX_TEMPERATURE:
+                return "has a temperature that cannot be"
         return ""
 
 
@@ -138,15 +141,19 @@ class QuantileCheck:
     def __call__(self, party: int, reply: Message) -> str:
         """What is wrong with the reply."""
         answers: Mapping[int, Message] = {_POOLED: reply}
+        first = self._grouped and all(int(q["depth"][0]) == 0 for q in self._asked.values())
         if self._grouped:
             named = {name.rpartition(".")[0] for name in reply}  # "" without a point
-            if not {str(_POOLED)} <= named <= {str(talk) for talk in self._asked}:
+            asked = {str(talk) for talk in self._asked}
+            if not first:  # whom it holds nobody of, it has left out in the first round
+                asked &= {str(talk) for talk in self._given.get(party, {})}
+            if not ({str(_POOLED)} if first else asked) <= named <= asked:
                 return "does not answer what was asked"
             answers = parts(reply, map(int, named))
         for talk, answer in answers.items():
             if wrong := self._one(party, talk, answer):
                 return wrong
-        if self._grouped and int(self._asked[_POOLED]["depth"][0]) == 0:
+        if first:
             of_groups = sum(int(a["counts"].sum()) for t, a in answers.items() if t != _POOLED)
             if wrong := _same(of_groups, self._calibration[party]):
                 return f"{wrong} in all groups"

@@ -159,10 +159,19 @@ class Session:
 
     def _scale(self) -> Conversation[None]:
         """Mean and spread of every number over all training nodes, from sums alone."""
+        trained = self.census.of("train")
+
+        def possible(party: int, reply: Message) -> str:
+            most = {"numeric": 1, "missing": 1, "count": trained[party], "sums": 1 << 40}
+            for name, array in reply.items():
+                low = array[..., :-1] if name == "sums" else array  # the last limb has the sign
+                if (low < 0).any() or checks.beyond(array, most[name]):
+                    return f"has a value in {name!r} that cannot be"
+            return ""
 
         def ask() -> Conversation[Message]:
             mark = (np.int64, (self.features,))
-            check = checks.Arrays({"numeric": mark, "missing": mark})
+            check = checks.Arrays({"numeric": mark, "missing": mark}, possible)
             found: Message = yield Sum("data/columns", "columns", check=check)
             scaled = (found["numeric"] > 0) & bool(self.config.standardise)
             columns = np.flatnonzero(scaled | (found["missing"] > 0))
@@ -170,7 +179,7 @@ class Session:
                 return {"columns": columns}
             sums = fixed_point.encode_wide(np.zeros((2, len(columns))))
             shapes = {"count": (np.int64, (len(columns),)), "sums": (np.int64, sums.shape)}
-            check, query = checks.Arrays(shapes), {"columns": columns}
+            check, query = checks.Arrays(shapes, possible), {"columns": columns}
             total: Message = yield Sum("data/statistics", "statistics", query, check=check)
             moments = fixed_point.decode_wide(total["sums"])
             scaling = scaling_of(np.stack([total["count"], *moments]), columns, scaled)
@@ -182,9 +191,16 @@ class Session:
 
     def _name_groups(self) -> Conversation[None]:
         """All parties' groups under one numbering."""
+        nodes = self.census.of("nodes")
+
+        def check(party: int, reply: Message) -> str:
+            if set(reply) != {"names"} or reply["names"].dtype != np.uint8:
+                return "does not name its groups"
+            many = words(reply["names"]).count("\n") >= nodes[party]
+            return "names more groups than it has nodes" if many else ""
 
         def ask() -> Conversation[Message]:
-            replies: Replies = yield Ask(GROUPS, "groups")
+            replies: Replies = yield Ask(GROUPS, "groups", check=check)
             names = {n for reply in replies.values() for n in words(reply["names"]).split("\n")}
             _, ordered = encode(sorted(names - {""}))
             return {"names": text("\n".join(ordered))}

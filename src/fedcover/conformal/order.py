@@ -100,9 +100,10 @@ def search(aim: Callable[[list[int]], tuple[NDArray[Any], int]]) -> Server[tuple
             n: list[int] = counts.sum(axis=1).tolist()
             weights, remaining = aim(n)
         reached = np.cumsum(weights @ counts)
-        if reached[-1] < remaining:
+        if depth == 0 and reached[-1] < remaining:
             return float("inf"), n
-        byte = int(np.searchsorted(reached, remaining))
+        # Where somebody was lost on the way, the rest may not reach t: then the last byte.
+        byte = min(int(np.searchsorted(reached, remaining)), BINS - 1)
         if byte > 0:
             remaining -= reached[byte - 1]
         prefix = prefix << 8 | byte

@@ -29,6 +29,7 @@ from fedcover.conformal.protocol import text
 from fedcover.errors import DataError
 from fedcover.fixed_point import encode
 from fedcover.graphs.schema import Schema
+from fedcover.graphs.sites import site_folders
 from fedcover.models import Weights
 from fedcover.party import local_training
 from fedcover.party.party import Party
@@ -266,6 +267,101 @@ def test_names_that_no_talk_has_are_refused(
     leader = coordinator(Troubled(sites, stray), rounds=1, calibrate="class")
     assert only(leader.run())["fed"].calibrated.parties == {0, 2}
     assert "the reply of bob was refused" in str(leader.record.refused[0])
+
+
+@pytest.mark.parametrize("phase", ["raps", "weights"])
+@pytest.mark.parametrize("round_", range(5))
+def test_constants_are_chosen_though_a_site_misses_a_round(
+    phase: str, round_: int, sites: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    score = {"raps": "raps", "weights": "daps"}[phase]
+    trouble = Troubled(sites, lost("bob", f"fed/{phase}", range(round_, round_ + 1)))
+    leader = coordinator(trouble, rounds=1, scores=(score,))
+    found = only(leader.run())["fed"].calibrated
+    assert found.raps or found.diffusion
+    assert found.parties == {0, 1, 2}
+    assert leader.record.answered[f"fed/{phase}"][round_] == (0, 2)
+
+
+def test_a_group_that_a_site_has_begun_to_count_is_not_left_out(
+    sites: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    def change(name: str, order: Order, reply: Reply) -> Reply:
+        if name != "bob" or order.places[0].verb != "quantile" or round_of(order) != 1:
+            return reply
+        fewer = [{k: v for k, v in c.items() if k != "1.counts"} for c in reply.contents]
+        return replace(reply, contents=tuple(fewer))
+
+    leader = coordinator(Troubled(sites, change), rounds=1, calibrate="class")
+    assert only(leader.run())["fed"].calibrated.parties == {0, 2}
+    assert "does not answer what was asked" in str(leader.record.refused[0])
+
+
+def test_groups_have_thresholds_where_the_pooled_one_is_infinite(
+    coordinator: Callable[..., Coordinator],
+) -> None:
+    leader = coordinator(rounds=1, calibrate="client", alphas=(0.01, 0.3))
+    low, high = only(leader.run())["fed"].calibrated.thresholds
+    assert low.pooled.q_hat == np.inf
+    assert all(np.isfinite(one.q_hat) for one in high.groups)
+    assert not leader.record.refused
+
+
+HOSTILE: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], dict[str, Any]]] = {
+    "temperature": (
+        "fed/temperature",
+        lambda c: c | {"temperature": np.array([-1e6])},
+        {"temperature": "averaged"},
+    ),
+    "columns": ("data/columns", lambda c: c | {"numeric": c["numeric"] + 7}, {"standardise": True}),
+    "sums": ("data/statistics", lambda c: c | {"sums": c["sums"] + 2**62}, {"standardise": True}),
+    "count": ("data/statistics", lambda c: c | {"count": c["count"] + 999}, {"standardise": True}),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_statistics_that_cannot_be_are_refused(
+    kind: str, sites: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    part, how, settings = HOSTILE[kind]
+
+    def change(name: str, order: Order, reply: Reply) -> Reply:
+        if name != "bob" or order.places[0].part != part:
+            return reply
+        return replace(reply, contents=tuple(how(dict(c)) for c in reply.contents))
+
+    leader = coordinator(Troubled(sites, change), rounds=1, **settings)
+    assert only(leader.run())["fed"].calibrated.thresholds
+    assert "that cannot be" in str(leader.record.refused[0])
+
+
+@pytest.mark.parametrize("how", [lambda _c: {}, lambda _c: {"names": np.full(3, 255, np.uint8)}])
+def test_names_of_groups_that_are_none_are_refused(
+    how: Any, sites: Path, schema: Schema, coordinator: Callable[..., Coordinator]
+) -> None:
+    for folder in site_folders(sites):
+        nodes = pl.read_csv(folder / "nodes.csv").with_columns(ward=pl.lit("north"))
+        nodes.write_csv(folder / "nodes.csv")
+
+    def change(name: str, order: Order, reply: Reply) -> Reply:
+        if name != "bob" or order.places[0].verb != "groups":
+            return reply
+        return replace(reply, contents=(how(reply.contents[0]),))
+
+    leader = coordinator(Troubled(sites, change), rounds=1, calibrate="group", group="ward")
+    leader.run()
+    assert leader.groups == ("north",)
+    assert "data/groups, round 0: the reply of bob was refused" in str(leader.record.refused[0])
+
+
+@pytest.mark.parametrize("name", ["a\u2028b", "a\nb"])
+def test_a_name_cannot_spoil_the_ledger(
+    name: str, sites: Path, assignment: Callable[..., Assignment]
+) -> None:
+    stray = spoilt("bob", "shared", lambda c: {**c, name: c["loss"]})
+    whole = assignment(rounds=1)
+    out = coordinate(whole, Troubled(sites, stray))
+    assert len(pl.read_parquet(out / "ledger.parquet"))
 
 
 def test_a_site_that_is_wrong_in_one_answer_is_not_heard_in_the_others(

@@ -34,7 +34,7 @@ def record(
         head = {"time": now, "job": job, "site": site, "direction": direction, **place._asdict()}
         for array in described(message) or [("", "", (), 0)]:
             own = dict(zip(("array", "type", "shape", "bytes"), array, strict=True))
-            lines += json.dumps(head | own, ensure_ascii=False) + "\n"
+            lines += json.dumps(head | own) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     _append(path, lines.encode())
 
@@ -60,7 +60,7 @@ def _append(path: Path, lines: bytes) -> None:
 def read(path: Path) -> Iterator[Mapping[str, Any]]:
     """The lines of a ledger file; the last one may have been cut off by a crash."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a ledger: {error}.") from error
     for number, line in enumerate(lines, 1):

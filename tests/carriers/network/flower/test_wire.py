@@ -84,6 +84,8 @@ def test_a_reply_that_is_too_big_is_not_unpacked() -> None:
         '[[0, "a", "float32", [-1]]]',
         '[[0, "a", "(,)f4", [1]]]',
         '[[0, "a", "object", [1]]]',
+        '[[0, "\\ud800", "float32", [1]]]',
+        '[[0, "a\\u2028b", "float32", [1]]]',
         '[[0, 3, "float32", [1]]]',
         '[[["deep"], "a", "float32", [1]]]',
         '[[1, "a", "float32", [1]]]',

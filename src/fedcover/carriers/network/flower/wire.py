@@ -24,6 +24,8 @@ HEAD, BODY, DATA = "head", "body", "data"
 LONG = 8 << 20  # bytes
 LONGEST = 1 << 22  # characters of a list of contents
 MESSAGES = 1 << 16  # in one
+MOST_WORDS = 500  # of what a site says it cannot do
+DAY = 86_400.0  # seconds that a site may say it worked, at most
 TYPES = ("float32", "float64", "int64", "uint8", "uint32", "bool")
 
 
@@ -65,13 +67,13 @@ def reply_of(message: FlowerMessage, most: int) -> tuple[str, Reply]:
         raise DataError(message.error.reason or "it failed without a word")
     try:
         head, bodies = message.content.config_records[HEAD], message.content.array_records.values()
-        problem, contents = str(head["problem"]), tuple[Message, ...]()
+        problem, contents = str(head["problem"])[:MOST_WORDS], tuple[Message, ...]()
         size = len(_short(message.content)) + sum(len(a.data) for b in bodies for a in b.values())
         if size > most:
             problem = f"it has {size} bytes, and at most {most} can be right"
         else:
             contents = tuple(_unpacked(message.content, int(str(head["answers"]))))
-        seconds = [max(float(str(head[key])), 0.0) for key in ("seconds", "preparing")]
+        seconds = [min(max(0.0, float(str(head[key]))), DAY) for key in ("seconds", "preparing")]
         places = _places(head["places"])
         return str(head["site"]), Reply(str(head["job"]), places, contents, problem, *seconds)
     except Exception as error:  # whatever a node may have put together
@@ -122,7 +124,8 @@ def _unpacked(content: RecordDict, count: int) -> list[dict[str, NDArray[Any]]]:
     messages: list[dict[str, NDArray[Any]]] = [{} for _ in range(count)]
     start = 0
     for place, name, kind, shape in _json(content.config_records[HEAD]["contents"]):
-        if kind not in TYPES or not isinstance(name, str) or not 0 <= place < count:
+        named = isinstance(name, str) and name.isascii() and name.isprintable() and len(name) < 200
+        if kind not in TYPES or not named or not 0 <= place < count:
             raise ValueError(f"{name} is not an array of numbers")
         length = math.prod(int(side) for side in shape)
         if any(side < 0 for side in shape) or length > len(data):
