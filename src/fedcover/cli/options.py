@@ -1,7 +1,5 @@
 """What the commands' options have in common, and the options made from the schema of settings."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -122,7 +120,7 @@ def with_settings(*names: str, network: bool = False, **meanings: str) -> type[T
     return SettingsCommand
 
 
-def _option(name: str, one: Setting, meaning: str) -> TyperOption:
+def _option(name: str, one: "Setting", meaning: str) -> TyperOption:
     def keep(ctx: click.Context, _: click.Parameter, value: Any) -> None:
         if value is not None:
             ctx.meta.setdefault(_GIVEN, {})[name] = one.read(value)

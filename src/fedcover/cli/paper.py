@@ -1,7 +1,5 @@
 """``fedcover paper``: the paper's tables and figures."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -92,7 +90,7 @@ def paper(
 
 
 def _verify(
-    known: Iterable[Definition], preset: str, out: Path, count: int, draw: int, data: str | None
+    known: "Iterable[Definition]", preset: str, out: Path, count: int, draw: int, data: str | None
 ) -> None:
     from fedcover.display import terminal
     from fedcover.paper import grid

@@ -3,8 +3,6 @@
 A PyG ``Data`` needs no conversion; :func:`fedcover.graphs.check_graph` takes it as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -84,7 +82,7 @@ def from_scipy(
 
 
 def from_networkx(
-    graph: networkx.Graph,
+    graph: "networkx.Graph",
     *,
     label: str = "label",
     features: Sequence[str] | None = None,

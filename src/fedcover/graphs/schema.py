@@ -4,8 +4,6 @@ One party makes the schema from its own folder, all keep the same file, and each
 fingerprint that its own data has it (``docs/deployment.md``).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
@@ -68,7 +66,7 @@ class Schema:
         content = {"features": features, "labels": self.labels}
         return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
-    def difference(self, other: Schema) -> str:
+    def difference(self, other: "Schema") -> str:
         """Say where ``other`` first differs from this one, which is the agreed one; "" if nowhere.
 
         A binary feature also fits where a number is agreed, and a party need not have every label.
@@ -122,7 +120,7 @@ def numeric_features(columns: Iterable[Column]) -> list[bool]:
     return marks
 
 
-def schema_of(graph: Data) -> Schema:
+def schema_of(graph: "Data") -> Schema:
     """The schema of a graph that was read from tables, with which later ones are read alike."""
     if "columns" not in graph:
         raise DataError(f"{graph.name} was not read from tables, so that it has no schema.")

@@ -1,7 +1,5 @@
 """A cell's rows: one for each score, rule, level and seed. Computed here, kept by the store."""
 
-from __future__ import annotations
-
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -54,7 +52,7 @@ def graph_of(name: str, data: str | Path | None) -> Data:
     return load(name, data)
 
 
-def compute(cell: Cell, data: str | Path | None = None) -> pl.DataFrame:
+def compute(cell: "Cell", data: str | Path | None = None) -> pl.DataFrame:
     """The rows of one cell, computed here and now."""
     graph = graph_of(cell.graph, data)
     began, began_cpu = time.perf_counter(), time.process_time()

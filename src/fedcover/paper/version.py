@@ -1,7 +1,5 @@
 """Which code computed a result: a fingerprint of everything that can change a number."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from collections.abc import Iterator

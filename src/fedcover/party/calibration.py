@@ -4,8 +4,6 @@ Nothing that shapes a score sees a calibration or test label (docs/guarantee.md)
 mixtures, RAPS's constants and the weights of graph scores come from validation nodes.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 Probs = NDArray[np.float64]
 
 
-def logits(party: Party, method: str) -> Rows:
+def logits(party: "Party", method: str) -> Rows:
     """What the method's models together say about the party's nodes; of a mixture, the logarithm
     of the mixed probabilities."""
     recipe = recipe_of(method)
@@ -41,7 +39,7 @@ def logits(party: Party, method: str) -> Rows:
     return party.once(("mixed", method), make)
 
 
-def mixture_weights(party: Party, method: str) -> Probs:
+def mixture_weights(party: "Party", method: str) -> Probs:
     """The party's weights of its models, from its own validation nodes and the means of all."""
     grid = mixture.simplex(len(recipe_of(method).models))
     mean = party.knows(f"{method}/mixture")["mean"]
@@ -49,12 +47,12 @@ def mixture_weights(party: Party, method: str) -> Probs:
     return mixture.choose_weights(own, mean, grid, party.config.personal.shrinkage)
 
 
-def _temperature(party: Party, part: str) -> float:
+def _temperature(party: "Party", part: str) -> float:
     told = party.told.get(part)
     return 1.0 if told is None else float(told["temperature"])
 
 
-def _probs_by_model(party: Party, method: str) -> list[Probs]:
+def _probs_by_model(party: "Party", method: str) -> list[Probs]:
     # Every model is brought to its own temperature first, so that a weight is not spent on
     # correcting confidence.
     return [
@@ -63,21 +61,21 @@ def _probs_by_model(party: Party, method: str) -> list[Probs]:
     ]
 
 
-def _true_probs(party: Party, method: str) -> Probs:
+def _true_probs(party: "Party", method: str) -> Probs:
     """Validation nodes × models: the probability of the true label."""
     valid = party.data.nodes(Role.VALID)
     y = party.data.y[valid]
     return np.stack([p[valid, y] for p in _probs_by_model(party, method)], axis=1)
 
 
-def mixture_losses(party: Party, part: str, query: Message) -> Message:
+def mixture_losses(party: "Party", part: str, query: Message) -> Message:
     """The summed loss of every point of the grid of weights."""
     method = part.rpartition("/")[0]
     grid = mixture.simplex(len(recipe_of(method).models))
     return mixture.mixture_client(grid)(_true_probs(party, method), query)
 
 
-def temperature(party: Party, part: str, query: Message) -> Message:
+def temperature(party: "Party", part: str, query: Message) -> Message:
     """What a search for the best temperature asks about validation nodes."""
     method, _, step = part.rpartition("/")
     kind = step.partition(" ")[2]
@@ -87,7 +85,7 @@ def temperature(party: Party, part: str, query: Message) -> Message:
     return conformal.TEMPERATURES[party.config.temperature].client(local, query)
 
 
-def probs(party: Party, method: str) -> Probs:
+def probs(party: "Party", method: str) -> Probs:
     """The probabilities of all the party's nodes, at the method's temperature."""
 
     def make() -> Probs:
@@ -97,14 +95,14 @@ def probs(party: Party, method: str) -> Probs:
     return party.once(("probs", method), make)
 
 
-def raps(party: Party, part: str, query: Message) -> Message:
+def raps(party: "Party", part: str, query: Message) -> Message:
     """What the choice of RAPS's constants asks about validation nodes."""
     valid, data = party.data.nodes(Role.VALID), party.data
     local = (probs(party, part.rpartition("/")[0])[valid], data.y[valid], data.u[valid])
     return conformal.raps_client(local, query)
 
 
-def diffusion(party: Party, part: str, query: Message) -> Message:
+def diffusion(party: "Party", part: str, query: Message) -> Message:
     """What the choice of a graph score's weights asks about validation nodes."""
     method, _, step = part.rpartition("/")
     valid = party.data.nodes(Role.VALID)
@@ -112,7 +110,7 @@ def diffusion(party: Party, part: str, query: Message) -> Message:
     return conformal.diffusion_client((held.at(valid), party.data.y[valid]), query)
 
 
-def _graph_scores(party: Party, method: str, name: str) -> conformal.GraphScores:
+def _graph_scores(party: "Party", method: str, name: str) -> conformal.GraphScores:
     """A node's scores beside those of its neighbours and similar nodes at this party alone."""
     entry = conformal.GRAPH_SCORES[name]
     base = _plain_scores(party, method, entry.base)
@@ -120,7 +118,7 @@ def _graph_scores(party: Party, method: str, name: str) -> conformal.GraphScores
     return conformal.graph_scores(base, party.data.edge_index, nodes, weight)
 
 
-def _plain_scores(party: Party, method: str, name: str) -> Rows:
+def _plain_scores(party: "Party", method: str, name: str) -> Rows:
     constants, told = None, party.told.get(f"{method}/raps")
     if told is not None:
         nu, k_reg = told["constants"].tolist()
@@ -128,12 +126,12 @@ def _plain_scores(party: Party, method: str, name: str) -> Rows:
     return conformal.score(name, probs(party, method), party.data.u, constants)
 
 
-def similar(party: Party) -> tuple[Index, Probs]:
+def similar(party: "Party") -> tuple[Index, Probs]:
     """Each node's similar nodes and their cosines; features alone decide."""
     return party.once("similar", lambda: similar_to(party.graph.x))
 
 
-def scores(party: Party, method: str, name: str) -> Rows:
+def scores(party: "Party", method: str, name: str) -> Rows:
     """Nodes × labels."""
 
     def make() -> Rows:
@@ -145,7 +143,7 @@ def scores(party: Party, method: str, name: str) -> Rows:
     return party.once(("scores", method, name), make)
 
 
-def member(party: Party) -> Index:
+def member(party: "Party") -> Index:
     """Which threshold each node takes, where classes, parties or groups have their own."""
     kind, data = party.config.calibrate, party.data
     if kind == "class":
@@ -157,12 +155,12 @@ def member(party: Party) -> Index:
     return np.array([place[name] for name in data.group_names])[data.group]
 
 
-def _group_names(party: Party) -> list[str]:
+def _group_names(party: "Party") -> list[str]:
     """Of all groups of the federation, in their order there."""
     return words(party.knows(GROUPS)["names"]).split("\n")
 
 
-def quantile(party: Party, part: str, query: Message) -> Message:
+def quantile(party: "Party", part: str, query: Message) -> Message:
     """What the search for one case's threshold asks about calibration nodes."""
     method, _, step = part.rpartition("/")
     _, rule, name, _ = step.split(" ")
@@ -173,7 +171,7 @@ def quantile(party: Party, part: str, query: Message) -> Message:
     return conformal.RULES[rule].client(true, query)
 
 
-def sets(party: Party, part: str, query: Message) -> Message:
+def sets(party: "Party", part: str, query: Message) -> Message:
     """Make the sets of the test nodes, keep them, and count what they hold."""
     method, test = part.rpartition("/")[0], party.data.nodes(Role.TEST)
     made = party.sets[method] = [
@@ -189,7 +187,7 @@ def sets(party: Party, part: str, query: Message) -> Message:
 
 
 def sets_of(
-    party: Party, method: str, name: str, q_hat: NDArray[np.floating], nodes: Index
+    party: "Party", method: str, name: str, q_hat: NDArray[np.floating], nodes: Index
 ) -> NDArray[np.bool_]:
     """The sets of some of the party's nodes at one threshold, or at one for each label or group."""
     rows = scores(party, method, name)[nodes]
@@ -203,7 +201,7 @@ def sets_of(
     return conformal.prediction_sets(rows, float(q_hat[0]))
 
 
-def thresholds_of(party: Party) -> int:
+def thresholds_of(party: "Party") -> int:
     """How many numbers the threshold of one case is, as the party gets it."""
     kind = party.config.calibrate
     if kind == "group":

@@ -10,8 +10,6 @@
 No label is used, and calibration and test nodes are treated alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -46,7 +44,7 @@ Got = dict[int, tuple[Features, Index]]  # by M: trimmed features, owners
 
 
 def prototypes(
-    parties: Sequence[Party], _round: int, _queries: Sequence[Message], report: Progress
+    parties: "Sequence[Party]", _round: int, _queries: Sequence[Message], report: Progress
 ) -> list[Message]:
     """What each party sends: for each M at most M rows of features."""
     config, vae = parties[0].config, parties[0].config.gen.vae
@@ -64,7 +62,7 @@ def prototypes(
     return [{str(m): rows for m, rows in own.items()} for own in sent]
 
 
-def chosen(party: Party, recipe: str) -> PartyGraph:
+def chosen(party: "Party", recipe: str) -> PartyGraph:
     """The party's graph with the M and the p that the parties have chosen for this recipe."""
 
     def make() -> PartyGraph:
@@ -74,14 +72,14 @@ def chosen(party: Party, recipe: str) -> PartyGraph:
     return party.once(("graph", recipe), make)
 
 
-def augmented(party: Party, prototypes: int, share: float) -> PartyGraph:
+def augmented(party: "Party", prototypes: int, share: float) -> PartyGraph:
     """The party's graph with generated neighbours for one M and one p."""
     settings, one = party.config.gen, received(party)[prototypes]
     links = choose_links(one.local, one.latent, share, settings.linking)
     return augment(party.graph, one.features, links, settings.link_weight)
 
 
-def received(party: Party) -> dict[int, Received]:
+def received(party: "Party") -> dict[int, Received]:
     """What the party got, by M, and where the link predictor puts it."""
 
     def make() -> dict[int, Received]:
@@ -97,7 +95,7 @@ def received(party: Party) -> dict[int, Received]:
     return party.once("received", make)
 
 
-def got(party: Party) -> Got:
+def got(party: "Party") -> Got:
     """The others' prototypes, by M, and whose each is.
 
     The receiver trims them to as many features as its own nodes have on average: a centre is a
@@ -115,7 +113,7 @@ def got(party: Party) -> Got:
     return party.once("got", make)
 
 
-def unlinked(party: Party) -> PartyGraph:
+def unlinked(party: "Party") -> PartyGraph:
     """The party's graph with prototypes as isolated nodes, and without validation nodes."""
     graph, by_count = party.graph, got(party)
     prototypes, _ = by_count[max(by_count)]

@@ -4,8 +4,6 @@ A party remembers its optimiser between rounds, and, of models that stay with it
 Its own models depend on nothing that others send: what it has missed, it trains by itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 class LocalTraining:
     """One model under way at one party."""
 
-    program: Program | Reference
+    program: "Program | Reference"
     round: int = 0  # how many rounds the party's own model has been trained
     states: dict[int, Weights] = field(default_factory=dict)  # its own model after so many rounds
 
@@ -65,7 +63,7 @@ class LocalTraining:
         return {"loss": total, "count": count.astype(np.int64)}
 
 
-def train(party: Party, part: str, round_: int, query: Message) -> Message:
+def train(party: "Party", part: str, round_: int, query: Message) -> Message:
     """One round of a model that is averaged: the loss of what came, and the change by training."""
     training = _under_way(party, part, int(query["total"]))
     if (given := weights_of(query)) is not None:
@@ -77,7 +75,7 @@ def train(party: Party, part: str, round_: int, query: Message) -> Message:
     return reply
 
 
-def train_alone(party: Party, part: str, round_: int, query: Message) -> Message:
+def train_alone(party: "Party", part: str, round_: int, query: Message) -> Message:
     """Rounds of a model of the party's own, and the loss after each; or that of the start."""
     keep, rounds = int(query["keep"]), int(query["rounds"]) if query["fit"] else 0
     training = _own(party, part, round_, keep)
@@ -87,7 +85,7 @@ def train_alone(party: Party, part: str, round_: int, query: Message) -> Message
     return {name: np.concatenate([one[name] for one in losses]) for name in losses[0]}
 
 
-def finish(party: Party, part: str, arrays: Message) -> None:
+def finish(party: "Party", part: str, arrays: Message) -> None:
     """The training is over: keep the model that the coordinator names, if it names one."""
     given = weights_of(arrays)
     if given is None and "keep" in arrays and part not in party.weights:
@@ -100,7 +98,7 @@ def finish(party: Party, part: str, arrays: Message) -> None:
     party.training.pop(part, None)
 
 
-def _own(party: Party, part: str, round_: int, keep: int) -> LocalTraining:
+def _own(party: "Party", part: str, round_: int, keep: int) -> LocalTraining:
     """The training of the party's own model, from which both rounds can be reached.
 
     It begins anew where the party has missed a question, and kept the wrong state.
@@ -111,7 +109,7 @@ def _own(party: Party, part: str, round_: int, keep: int) -> LocalTraining:
     return training
 
 
-def _under_way(party: Party, part: str, total: int = 1, *, anew: bool = False) -> LocalTraining:
+def _under_way(party: "Party", part: str, total: int = 1, *, anew: bool = False) -> LocalTraining:
     if anew or part not in party.training:
         plan, (name, _, step) = party.plan(part), part.rpartition("/")
         federation = Federation([party.graph_of(part)], party.data.seed, first=party.number)

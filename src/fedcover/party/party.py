@@ -3,8 +3,6 @@
 The same class serves a simulation, where many live in one process, and a site, where it is alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import replace
 from functools import cached_property
@@ -58,7 +56,7 @@ class Party:
         self.training: dict[str, Any] = {}  # under way: a LocalTraining, or FedSage+'s NeighGens
         self.engine: type[Program | Reference] = Program  # how it trains
 
-    def speaking_for(self, roles: NDArray[np.int8], number: int) -> Party:
+    def speaking_for(self, roles: NDArray[np.int8], number: int) -> "Party":
         """One that knows what this one knows, asked about some of its nodes alone: of an owner of
         everything, those that a party of the federation had."""
         data = replace(self.data, roles=roles, number=number)
@@ -156,7 +154,7 @@ class Party:
         if logits is not None:
             self._logits[part] = logits[: len(self.data.y)]
 
-    def take_linker(self, other: Party) -> None:
+    def take_linker(self, other: "Party") -> None:
         """Use the prototypes that another party of the same data got, and its link predictor."""
         self.told[PROTOTYPES] = other.told[PROTOTYPES]
         self.has_model(LINKER, other.weights[LINKER], other.logits(LINKER))

@@ -1,7 +1,5 @@
 """What a predictor's models say about a graph: its nodes' probabilities and scores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,13 +51,13 @@ class Model:
 class View:
     """What is asked for is computed once."""
 
-    predictor: Predictor
+    predictor: "Predictor"
     graph: Data  # its features on the predictor's scale
     nodes: GraphNodes
     similar: list[Alike] | None = None  # where the caller has them
 
     @classmethod
-    def of(cls, predictor: Predictor, graph: Data) -> View:
+    def of(cls, predictor: "Predictor", graph: Data) -> "View":
         """Refuses a graph that does not fit."""
         graph = check_graph(graph, labelled=False)
         if predictor.schema is not None:
@@ -184,7 +182,7 @@ def rescaled(graph: Data, scaling: Scaling | None) -> Data:
     return with_features(graph, scaled(feature_matrix(graph), scaling, missing))
 
 
-def _check(predictor: Predictor, graph: Data) -> None:
+def _check(predictor: "Predictor", graph: Data) -> None:
     """Refuse other features or labels, and a gap where the training nodes' mean is not known."""
     if graph.x.shape[1] != predictor.features:
         raise DataError(

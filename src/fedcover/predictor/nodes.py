@@ -1,8 +1,6 @@
 """The nodes that a predictor was made with, and those of a later graph: whose they are, what they
 were for, and which are new or have changed."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -71,7 +69,7 @@ class GraphNodes:
         return self.place < 0
 
     @classmethod
-    def of(cls, graph: Data, predictor: Predictor) -> GraphNodes:
+    def of(cls, graph: Data, predictor: "Predictor") -> "GraphNodes":
         """Clients are taken from the graph's own column if they were in the run, else kept."""
         known, clients, whole = predictor.known, predictor.clients, predictor.whole
         names = hashed(graph.node_ids, known.salt)
@@ -92,7 +90,7 @@ class GraphNodes:
         return cls(names, client, role, u, place, changed)
 
     @classmethod
-    def same(cls, known: RunNodes) -> GraphNodes:
+    def same(cls, known: RunNodes) -> "GraphNodes":
         """The nodes as they were."""
         place = np.arange(len(known.names))
         return cls(known.names, known.client, known.role, known.u, place, place < 0)

@@ -5,8 +5,6 @@ schedule, ``warm_up`` epochs before the first exchange and ``local_epochs`` afte
 that comes again, after a crash say, finds its epochs done, and gets the same answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -31,7 +29,7 @@ STAGE = "generator fedsage+"
 
 
 def generators(
-    parties: Sequence[Party], round_: int, queries: Sequence[Message], report: Progress
+    parties: "Sequence[Party]", round_: int, queries: Sequence[Message], report: Progress
 ) -> list[Message]:
     """Train until an exchange: every party's generator and latent means."""
     settings, program = parties[0].config.neighgen, _program(parties)
@@ -40,7 +38,7 @@ def generators(
     return program.sent()
 
 
-def gradients(parties: Sequence[Party], round_: int, query: Message) -> Message:
+def gradients(parties: "Sequence[Party]", round_: int, query: Message) -> Message:
     """The sum over these parties, all of one repetition, of what they find for each generator."""
     settings, seed, owner = parties[0].config.neighgen, parties[0].data.seed, query["owner"]
     found = generator.summed_gradients(
@@ -53,7 +51,7 @@ def gradients(parties: Sequence[Party], round_: int, query: Message) -> Message:
     return {name: fixed_point.encode(array, generator.BITS) for name, array in named}
 
 
-def _answering_rows(party: Party) -> Rows:
+def _answering_rows(party: "Party") -> Rows:
     def make() -> Rows:
         rng = np.random.default_rng([*party.data.key, 0x7A46])
         return generator.answering_rows(party.graph.x, party.config.neighgen, rng)
@@ -62,7 +60,7 @@ def _answering_rows(party: Party) -> Rows:
 
 
 def mend(
-    parties: Sequence[Party], _round: int, queries: Sequence[Message], report: Progress
+    parties: "Sequence[Party]", _round: int, queries: Sequence[Message], report: Progress
 ) -> list[Message]:
     """Train to the end; every party keeps its mended graph and says nothing."""
     settings, program = parties[0].config.neighgen, _program(parties)
@@ -75,7 +73,7 @@ def mend(
     return [{} for _ in parties]
 
 
-def mended(party: Party) -> PartyGraph:
+def mended(party: "Party") -> PartyGraph:
     """The graph that :func:`mend` made; a site that was started again makes it anew."""
 
     def make() -> PartyGraph:
@@ -92,7 +90,7 @@ def _epochs(settings: NeighGenSettings, round_: int) -> int:
     return settings.warm_up + round_ * settings.local_epochs
 
 
-def _program(parties: Sequence[Party]) -> NeighGens:
+def _program(parties: "Sequence[Party]") -> NeighGens:
     """The program of these parties: under way, as it was remembered, or begun."""
     first = parties[0]
     if MEND not in first.training:
