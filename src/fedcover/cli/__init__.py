@@ -92,7 +92,7 @@ def _version(wanted: bool) -> None:
 def _common(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001  (its callback has done the work)
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and stop.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and exit.")
     ] = False,
 ) -> None:
     help_if_alone(context)

@@ -68,6 +68,7 @@ def app_folder() -> None:
     cls=options.with_settings(
         network=True,
         methods="As --methods of fedcover run (default: gen).",
+        seeds="Repetitions (default: 1).",
         least="How many sites must answer a round (default: all but one).",
         join="Seconds that the job waits for its sites (default: 120).",
     ),

@@ -61,11 +61,11 @@ def _offer(choices: tuple[str, ...]) -> Callable[..., list[str]]:
 
 
 ConfigFile = Annotated[
-    Path | None, option("FILE", "Settings as TOML; options beside it win over it.", "--config")
+    Path | None, option("FILE", "TOML file of settings; options override it.", "--config")
 ]
-Data = Annotated[str | None, option("DIR", "Folder with raw files, laid out as PyG does.")]
-Graph = Annotated[str, argument("GRAPH", "A name (cora, …) or a path to an own graph.")]
-Group = Annotated[str | None, option("COLUMN", "The column of own nodes' groups, no feature.")]
+Data = Annotated[str | None, option("DIR", "Folder of raw files, in PyG's layout.")]
+Graph = Annotated[str, argument("GRAPH", "A name (cora, …) or the path of your own graph.")]
+Group = Annotated[str | None, option("COLUMN", "Column of nodes' groups; not a feature.")]
 Missing = Annotated[str, option("M", "Empty features: refuse or impute.", choices=MISSING)]
 Preset = Annotated[
     str | None,

@@ -69,7 +69,7 @@ class Setting:
     @property
     def help(self) -> str:
         """Its meaning, what there is to choose from, and the default."""
-        choices = f": {', '.join(self.rule.choices)}" if self.rule.choices else ""
+        choices = f". One of: {', '.join(self.rule.choices)}" if self.rule.choices else ""
         shown = self.spelt_default and self.kind is not bool
         default = f" (default: {self.spelt_default})" if shown else ""
         return f"{self.meaning[:-1]}{choices}{default}."

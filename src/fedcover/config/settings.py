@@ -30,6 +30,7 @@ _WHY = "or a label that a client never trained on would be impossible there"
 SMOOTHING = Rule(POSITIVE.holds, f"{POSITIVE.words}, {_WHY}")
 STRENGTH = Rule(lambda x: 0 <= x <= 10, f"lie in 0 … 10, {_WHY}")  # at 10 about e^-50 is left
 FROM_ZERO = Rule(lambda x: x >= 0, "be 0 or more")
+COLUMN = Rule(lambda _: True, "be the name of a column")
 RECIPES = Rule(lambda _: True, "be a word", tuple(METHODS))
 
 
@@ -231,7 +232,7 @@ class Config(Settings):
     calibrate: str = setting(
         "pooled", "What has its own threshold and, given enough nodes, promise.", names.CALIBRATIONS
     )
-    alphas: tuple[float, ...] = setting((0.05, 0.1, 0.2), "Levels of error.", BETWEEN, each="alpha")
+    alphas: tuple[float, ...] = setting((0.05, 0.1, 0.2), "Error rates.", BETWEEN, each="alpha")
     temperature: str = setting("pooled", "How the temperature is found.", names.TEMPERATURES)
     resplits: int = setting(100, "Re-splits that coverage is averaged over.", COUNT, simulated=True)
     empty_sets: bool = setting(True, "Leave sets empty (the default), or add the top label.")
@@ -241,7 +242,7 @@ class Config(Settings):
         None, "Stop after so many rounds without a lower validation loss (default: never).", COUNT
     )
     local_epochs: int = setting(3, "Epochs at a client in each round.", COUNT)
-    batch_size: int = setting(0, "Training nodes a step; 0 for all at once.", at_least(0))
+    batch_size: int = setting(0, "Training nodes per step; 0 for all at once.", at_least(0))
     hidden: int = setting(64, "Hidden units.", COUNT)
     dropout: float = setting(0.5, "Share of units that are dropped in training.", BELOW_ONE)
     lr: float = setting(0.03, "Learning rate.", POSITIVE)
@@ -342,8 +343,8 @@ class NetworkSettings(Settings):
     join: float = setting(300.0, "Seconds that the job waits for its sites.", POSITIVE)
     stride: int = setting(10, "Rounds of a site's own training that one message asks for.", COUNT)
     missing: str = setting("refuse", "Empty values; impute: training nodes' mean.", names.MISSING)
-    group: str | None = setting(None, "The column of nodes' groups, for calibrate group.")
-    average: str = setting("mean", "How the sites' weights become one's.", names.AVERAGES)
+    group: str | None = setting(None, "Column of nodes' groups, for calibrate group.", COLUMN)
+    average: str = setting("mean", "How the sites' weights are averaged.", names.AVERAGES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
