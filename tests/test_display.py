@@ -212,7 +212,7 @@ def test_a_federation_is_shown_with_the_mean_over_seeds(tmp_path, capsys):
     cases = [("gen", 0.1, 0), ("fed", 0.1, 0), ("gen", 0.2, 0), ("gen", 0.1, 1), ("gen", 0.2, 1)]
     rows = [
         {"method": m, "score": "lac", "quantile": "exact", "alpha": a, "seed": s}
-        | {"set_size": 1.0 + s, "coverage": 0.9 - s / 10}
+        | {"dataset": "toy", "set_size": 1.0 + s, "coverage": 0.9 - s / 10}
         for m, a, s in [*cases, ("fed", 0.2, 0)]
     ]
     pl.DataFrame(rows).write_csv(tmp_path / "results.csv")

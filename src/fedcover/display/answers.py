@@ -96,7 +96,8 @@ def federation(console: Console, folder: Path) -> None:
     """The sizes of the sites' sets, each with its coverage, from a coordinator's run folder."""
     results = pl.read_csv(folder / "results.csv", glob=False)
     case = ("method", "score", "quantile")
-    means = results.group_by(*case, "alpha", maintain_order=True).mean()  # over seeds
+    seeds = results.group_by(*case, "alpha", maintain_order=True)
+    means = seeds.agg(pl.col("set_size", "coverage").mean())
     alphas = sorted(set(results["alpha"]))
     lines = []
     for key, rows in means.sort("alpha", maintain_order=True).group_by(case, maintain_order=True):
