@@ -14,6 +14,7 @@ KINDS = {
     "links": "VGAE weights",
     "cell": "choice of M and p",
     "quantile": "quantile",
+    "spread": "spread of scores",
 }
 
 

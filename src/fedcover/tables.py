@@ -29,7 +29,11 @@ KEY = tuple(_CELL)
 _GROUP: Columns = {**_CELL, "kind": pl.String, "group": pl.String}
 
 RATES = ("coverage", "set_size", "singleton_rate", "empty_rate")
+SPLIT = "coverage_split"  # of the split that was calibrated
 _WORST = ("min_client_coverage", "class_coverage_gap")
+HITS, SLAB = "singleton_hits", "worst_slab_coverage"
+LATER = (SPLIT, HITS, SLAB)
+"""Columns of results that earlier versions had not."""
 
 RESULTS: Columns = {
     "dataset": pl.String,
@@ -40,7 +44,8 @@ RESULTS: Columns = {
     **_CELL,
     "n_calibration": pl.Int64,
     "n_test": pl.Int64,
-    **dict.fromkeys(("q_hat", *RATES, *_WORST, "accuracy", "train_seconds"), pl.Float64),
+    **dict.fromkeys(("q_hat", "coverage", SPLIT, *RATES[1:], HITS, SLAB, *_WORST), pl.Float64),
+    **dict.fromkeys(("accuracy", "train_seconds"), pl.Float64),
 }
 GROUPS: Columns = {
     **_GROUP,
@@ -95,6 +100,12 @@ def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pl.DataFrame:
 def spelt(names: Sequence[str | None], numbers: NDArray[np.integer]) -> pl.Series:
     """Each number's name; -1 takes the last."""
     return pl.Series(names, dtype=pl.String).gather(numbers)
+
+
+def with_later(results: pl.DataFrame) -> pl.DataFrame:
+    """Results of an earlier version, with the columns that it had not, empty."""
+    missing = [name for name in LATER if name not in results.columns]
+    return results.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing)
 
 
 def holds_run(folder: Path) -> bool:

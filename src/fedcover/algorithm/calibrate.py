@@ -5,7 +5,7 @@ calibration nodes, party by party, since a rule may weigh the parties.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -45,17 +45,24 @@ class Calibrated:
     temperature: float = 1.0
     raps: conformal.RapsConstants | None = None
     diffusion: dict[str, conformal.Diffusion] = field(default_factory=dict)  # by graph score
-    shares: tuple[float, ...] | None = None  # the parties' shares of test nodes, for ``mixture``
+    terms: conformal.Terms = conformal.NO_TERMS  # of the rule ``exact``
+    left_out: frozenset[int] = frozenset()  # whose scores do not count: they may be lies
+    notes: list[str] = field(default_factory=list)
     thresholds: list[Thresholds] = field(default_factory=list)  # by case
     parties: frozenset[int] = frozenset()  # whom the guarantee is for
     tallies: dict[int, NDArray[np.int64]] = field(default_factory=dict)  # by party: cases × TALLIED
-    correct: dict[int, int] = field(default_factory=dict)  # test nodes with the right top label
+    correct: dict[int, int] = field(default_factory=dict)  # nodes with the right top label
 
 
 def calibrate(
-    method: str, config: Config, classes: int, census: Census, groups: Sequence[str]
+    method: str,
+    config: Config,
+    classes: int,
+    census: Census,
+    groups: Sequence[str],
+    names: Sequence[str],
 ) -> Conversation[Calibrated]:
-    """Calibrate a method whose models the parties have; they make their sets."""
+    """Calibrate a method whose models the parties, of these names, have; they make their sets."""
     found = Calibrated(parties=census.parties)
     found.temperature = yield from temperature(f"{method}/temperature", config, classes)
     if any(conformal.base_score(name).tuned for name in config.scores):
@@ -63,12 +70,98 @@ def calibrate(
     for name in config.scores:
         if name in conformal.GRAPH_SCORES:
             found.diffusion[name] = yield from diffusion(method, name, classes)
-    if "mixture" in config.quantiles:  # the settings' shares, or those of the test nodes
-        tests = census.of("test")
-        found.shares = config.mixture or tuple(tests[party] for party in sorted(tests))
-    yield from _thresholds(method, config, census, groups, found)
+    spread = (yield from _spread(method, config, census, found)) if config.robust else {}
+    found.terms = promise_terms(config, census, census.parties, found.left_out)
+    found.notes = _notes(config, census, found, names)
+    yield from _thresholds(method, config, census, groups, found, spread)
     yield from _sets(method, config, classes, census, found)
     return found
+
+
+def asked_shares(config: Config, census: Census, kept: Sequence[int]) -> list[float] | None:
+    """How the nodes that the promise is for are spread over these parties, as they say.
+
+    By default these are the nodes without a label, and where there are none the test nodes; None:
+    nobody is asked about, and parties count by their calibration nodes.
+    """
+    if config.client_shares is not None:
+        given = [config.client_shares[party] for party in kept]
+        return given if any(given) else None
+    for kind in ("unlabelled", "test") if config.asked_about is None else (config.asked_about,):
+        counts: list[float] = [census.counts[party][kind] for party in kept]
+        if any(counts):
+            return counts
+    return None
+
+
+def promise_terms(
+    config: Config, census: Census, there: frozenset[int], left_out: frozenset[int]
+) -> conformal.Terms:
+    """For whom the promise is among the parties that are there; no share is above the limit."""
+    kept = sorted(there - left_out)
+    said = asked_shares(config, census, kept)
+    claimed = [census.counts[party]["calib"] for party in kept] if said is None else said
+    limit = 1.0 if config.client_shares is not None else config.max_share  # those are no claims
+    shares = conformal.capped(claimed, limit) if any(claimed) else claimed
+    if not any(claimed) or (said is None and shares is claimed and len(kept) == len(there)):
+        return conformal.Terms(None, config.confidence)
+    by_party = dict(zip(kept, shares, strict=True))
+    every = tuple(by_party.get(party, 0) for party in sorted(there))
+    return conformal.Terms(every, config.confidence)
+
+
+def _notes(config: Config, census: Census, found: Calibrated, names: Sequence[str]) -> list[str]:
+    """Who was left out, and whose share was limited."""
+    notes, kept = [], sorted(census.parties - found.left_out)
+    if found.left_out:
+        listed = ", ".join(names[party] for party in sorted(found.left_out))
+        notes.append(
+            f"robust {config.robust}: the scores of {listed} are the least like the others' and do "
+            "not count; the level is promised for the nodes of the others."
+        )
+    if found.terms.shares is None or config.client_shares is not None:
+        return notes
+    said = asked_shares(config, census, kept)
+    claimed = census.of("calib") if said is None else dict(zip(kept, said, strict=True))
+    whole, total = sum(claimed[party] for party in kept), sum(found.terms.shares)
+    counted = dict(zip(sorted(census.parties), found.terms.shares, strict=True))
+    for party in kept:
+        share, counts = claimed[party] / whole, counted[party] / total
+        if share > counts * (1 + 1e-6):
+            notes.append(
+                f"{names[party]} claims {share:.2%} of the nodes asked about, above max_share: "
+                f"with exact it counts as {counts:.2%}, and the promise is for these shares."
+            )
+    return notes
+
+
+def _spread(
+    method: str, config: Config, census: Census, found: Calibrated
+) -> Conversation[dict[int, NDArray[np.int64]]]:
+    """How each party's scores are spread, scores × bins; who is left out for it."""
+    part, calib = f"{method}/spread", census.of("calib")
+    shape = len(config.scores), conformal.SPREAD
+
+    def check(party: int, reply: Message) -> str:
+        counts = reply["counts"]
+        if (counts < 0).any() or (counts > calib[party]).any():
+            return "has a count that cannot be"
+        wrong = (counts.sum(axis=1) != calib[party]).any()
+        return f"counts scores otherwise than the {calib[party]} that it has" if wrong else ""
+
+    def ask() -> Conversation[Message]:
+        arrays = checks.Arrays({"counts": (np.int64, shape)}, check)
+        replies = yield Ask(part, "spread", to=found.parties, check=arrays)
+        parties = sorted(replies)
+        counts = np.stack([replies[party]["counts"] for party in parties])
+        return {"parties": np.array(parties), "counts": counts}
+
+    told = yield from once(part, ask())
+    parties = told["parties"].tolist()
+    found.parties &= frozenset(parties)
+    apart = conformal.outliers(told["counts"], config.robust)
+    found.left_out = frozenset(parties[place] for place in apart)
+    return dict(zip(parties, told["counts"], strict=True))
 
 
 def temperature(part: str, config: Config, classes: int) -> Conversation[float]:
@@ -150,44 +243,55 @@ def _plain(value: Any) -> Any:
 
 
 def _thresholds(
-    method: str, config: Config, census: Census, groups: Sequence[str], found: Calibrated
+    method: str,
+    config: Config,
+    census: Census,
+    groups: Sequence[str],
+    found: Calibrated,
+    spread: Mapping[int, NDArray[np.int64]],
 ) -> Conversation[None]:
     """Those of all cases side by side; whom the guarantee is for."""
     grouped, talks = config.calibrate != "pooled", {}
     for score, rule, alpha in cases_of(config):
         part = f"{method}/quantile {rule} {score} {alpha:g}"
-        check = checks.QuantileCheck(rule, census.of("calib"), grouped=grouped)
+        own = {party: counts[config.scores.index(score)] for party, counts in spread.items()}
+        check = checks.QuantileCheck(rule, census.of("calib"), grouped=grouped, spread=own)
 
         def server(there: frozenset[int], rule: str = rule, alpha: float = alpha) -> Server[Any]:
+            terms = conformal.NO_TERMS
+            if rule == "exact":
+                terms = promise_terms(config, census, there, found.left_out)
             if grouped:
-                return conformal.group_server(alpha, len(groups), rule)
-            shares = found.shares if rule == "mixture" else None
-            return conformal.server_of(rule, alpha, shares and [shares[k] for k in sorted(there)])
+                return conformal.group_server(alpha, len(groups), rule, terms)
+            return conformal.server_of(rule, alpha, terms)
 
-        talks[part] = _led(part, "quantile", server, check, present=found.parties)
+        asked = found.parties - found.left_out
+        talks[part] = _led(part, "quantile", server, check, present=asked)
     results: dict[str, tuple[Any, frozenset[int]]] = yield Parallel(talks)
     for value, there in results.values():
-        pooled, own = value if grouped else (value, [])
-        of_groups = tuple(conformal.GroupThreshold(**one) for one in own)
+        pooled, own_ones = value if grouped else (value, [])
+        of_groups = tuple(conformal.GroupThreshold(**one) for one in own_ones)
         found.thresholds.append(Thresholds(conformal.Threshold(**pooled), of_groups))
-        found.parties &= there
+        found.parties &= there | found.left_out
 
 
 def _sets(
     method: str, config: Config, classes: int, census: Census, found: Calibrated
 ) -> Conversation[None]:
     """The parties make their sets and keep them; their counts come back."""
-    part, tests = f"{method}/sets", census.of("test")
+    part, counted = f"{method}/sets", census.judged
+    labelled = counted if census.tested else census.of("calib")
+    kind = "test nodes" if census.tested else "nodes without a label"
     q_hats = np.stack([one.q_hats for one in found.thresholds])
     expected = {"tally": (np.int64, (len(q_hats), len(TALLIED))), "correct": (np.int64, (1,))}
 
     def check(party: int, reply: Message) -> str:
         tally = reply["tally"]
-        upper = np.array([1, 1, classes, 1, 1]) * tests[party]
-        if (tally[:, 0] != tests[party]).any():
-            return f"counts {tally[0, 0]} test nodes, but has {tests[party]}"
+        upper = np.array([1, census.tested, classes, 1, 1]) * counted[party]
+        if (tally[:, 0] != counted[party]).any():
+            return f"counts {tally[0, 0]} {kind}, but has {counted[party]}"
         right = reply["correct"][0]
-        if (tally < 0).any() or (tally > upper).any() or not 0 <= right <= upper[0]:
+        if (tally < 0).any() or (tally > upper).any() or not 0 <= right <= labelled[party]:
             return "has a count that cannot be"
         return ""
 

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedcover.algorithm.requests import Ask, Census, Check, Question
-from fedcover.conformal.order import BINS, histogram_client
+from fedcover.conformal.order import BINS, from_order_key, histogram_client, order_key
 from fedcover.conformal.protocol import Client, Message, parts
+from fedcover.conformal.robust import bin_of
 from fedcover.conformal.rules import RULES, merged_sketch
 from fedcover.conformal.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE
 from fedcover.errors import FedcoverError
@@ -125,10 +126,20 @@ class QuantileCheck:
 
     Counts must add up in every round: those of the first one's bytes sum to the party's calibration
     nodes, those of a later one to the count that it gave for the byte which the query goes into.
+    With ``spread``, they must agree with how a party said before that its scores are spread.
     """
 
-    def __init__(self, rule: str, calibration: Mapping[int, int], *, grouped: bool) -> None:
+    def __init__(
+        self,
+        rule: str,
+        calibration: Mapping[int, int],
+        *,
+        grouped: bool,
+        spread: Mapping[int, NDArray[np.int64]] | None = None,
+    ) -> None:
         self._rule, self._calibration, self._grouped = rule, calibration, grouped
+        self._spread = spread or {}
+        self._below: dict[int, int] = {}  # by party: its scores below the query's prefix
         self._asked: Mapping[int, Message] = {}  # by talk
         self._given: dict[int, Mapping[int, Message]] = {}  # by party: replies to the query before
         self._giving: dict[int, Mapping[int, Message]] = {}
@@ -182,7 +193,24 @@ class QuantileCheck:
             return f"has a count above {n}"
         if first and talk != _POOLED:  # how many are of one group, the party alone knows
             return ""
-        return _same(int(counts.sum()), n)
+        return _same(int(counts.sum()), n) or self._as_spread(party, counts)
+
+    def _as_spread(self, party: int, counts: NDArray[np.int64]) -> str:
+        """At the end of each byte, whole bins are below, and no more than its own bin is begun."""
+        if party not in self._spread:
+            return ""
+        depth, prefix = (int(self._asked[_POOLED][name][0]) for name in ("depth", "prefix"))
+        before = self._below.get(party, 0) if depth else 0
+        if depth:
+            before += int(self._given[party][_POOLED]["counts"][: prefix % BINS].sum())
+        self._below[party] = before
+        ends = ((prefix * BINS + np.arange(1, BINS + 1)) << 8 * (3 - depth)) - 1
+        last = bin_of(from_order_key(np.clip(ends, *order_key([-np.inf, np.inf]))))
+        held = np.concatenate([[0], np.cumsum(self._spread[party])])
+        at_most = before + np.cumsum(counts)
+        if (at_most < held[last]).any() or (at_most > held[last + 1]).any():
+            return "has counts that do not agree with the spread of its scores"
+        return ""
 
 
 def _same(given: int, n: int) -> str:

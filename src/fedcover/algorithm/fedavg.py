@@ -5,15 +5,29 @@ costs one message each way; the last average takes one more. Models that stay at
 trained by :func:`alone`, whose best round is common to all.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from fedcover.algorithm.requests import Conversation, Finish, Keep, Model, Recall, Round, Train
+from fedcover.algorithm.requests import (
+    Conversation,
+    Finish,
+    Keep,
+    Model,
+    Parallel,
+    Recall,
+    Round,
+    Tell,
+    Train,
+)
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError
 from fedcover.models.gnn import arrays_of, weights_of
 from fedcover.training.plan import Plan
+
+SCREENING = 20  # rounds after which weight decays are compared
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,40 @@ def fedavg(
     trained = now.trained()
     yield Finish(part, plan, now.kept if keep else None)
     return trained
+
+
+def screened(plans: Mapping[str, Plan]) -> Conversation[dict[str, float]]:
+    """The lowest validation loss of each of these trainings, by part; nobody keeps their models.
+
+    Without validation nodes, or where training diverged, it is infinite.
+    """
+    talks = {part: fedavg(part, plan, keep=False) for part, plan in plans.items()}
+    trained: dict[str, Trained] = yield Parallel(talks)
+    losses = {part: one.losses[one.best] for part, one in trained.items()}
+    return {part: np.inf if np.isnan(loss) else float(loss) for part, loss in losses.items()}
+
+
+def choose_decay(name: str, decays: Sequence[float], plan: Plan) -> Conversation[dict[str, Any]]:
+    """Choose the weight decay of one owner's model by short trainings; without validation nodes the
+    first."""
+    chosen, found = decays[0], {}
+    if len(decays) > 1:
+        short = replace(plan, rounds=min(SCREENING, plan.rounds))
+        parts = {decay: f"{name}/decay {decay!r}" for decay in decays}
+        plans = {part: replace(short, weight_decay=decay) for decay, part in parts.items()}
+        losses = yield from screened(plans)
+        chosen = min(decays, key=lambda decay: losses[parts[decay]])
+        found["grid"] = [
+            {"weight_decay": decay, "valid_loss": rounded(losses[part])}
+            for decay, part in parts.items()
+        ]
+    yield Tell(f"{name}/decay", {"weight_decay": np.array(chosen)})
+    return {"weight_decay": chosen, **found}
+
+
+def rounded(loss: float) -> float | None:
+    """As ``run.json`` has it."""
+    return round(loss, 5) if np.isfinite(loss) else None
 
 
 def alone(

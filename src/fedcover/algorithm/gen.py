@@ -6,14 +6,13 @@ trained in full. No calibration or test label is seen.
 """
 
 from itertools import product
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from fedcover.algorithm import checks
-from fedcover.algorithm.fedavg import Trained, fedavg
-from fedcover.algorithm.requests import Ask, Census, Conversation, Parallel, Tell, gathered, once
+from fedcover.algorithm.fedavg import fedavg, rounded, screened
+from fedcover.algorithm.requests import Ask, Census, Conversation, Tell, gathered, once
 from fedcover.config import Config, Recipe
 from fedcover.conformal.protocol import Message
 from fedcover.plans import LINKER, PROTOTYPES, cell_part, count_links, link_plan, plan_of
@@ -49,15 +48,11 @@ def choose_cell(
     if len(cells) > 1:
         parts = {cell: cell_part(recipe, *cell) for cell in cells}
         plans = {part: plan_of(config, classes, part) for part in parts.values()}
-        trained: dict[str, Trained] = yield Parallel(
-            {part: fedavg(part, plan, keep=False) for part, plan in plans.items()}
-        )
-        best = {cell: trained[part].losses[trained[part].best] for cell, part in parts.items()}
-        chosen = min(cells, key=lambda cell: np.inf if np.isnan(best[cell]) else best[cell])
-        losses = {cell: float(best[first]) for cell, first in equal.items()}
+        losses = yield from screened(plans)
+        chosen = min(cells, key=lambda cell: losses[parts[cell]])
         found["grid"] = [
-            {"prototypes": m, "share": p, "valid_loss": round(loss, 5) if isfinite(loss) else None}
-            for (m, p), loss in losses.items()
+            {"prototypes": m, "share": p, "valid_loss": rounded(losses[parts[first]])}
+            for (m, p), first in equal.items()
         ]
     yield Tell(f"{recipe.shared}/cell", {"cell": np.array(chosen)})
     return {"prototypes": chosen[0], "share": chosen[1], **found}

@@ -27,7 +27,7 @@ Conversation = Generator["Request", Any, Result]
 
 @dataclass(frozen=True)
 class Census:
-    """How many nodes every party has, by its number: of each role, and in all."""
+    """How many nodes every party has, by its number: of each role, without a label, and in all."""
 
     counts: Mapping[int, Mapping[str, int]]
 
@@ -39,6 +39,17 @@ class Census:
     def of(self, kind: str) -> dict[int, int]:
         """One count by party."""
         return {party: counts[kind] for party, counts in self.counts.items()}
+
+    @property
+    def tested(self) -> bool:
+        """Whether there are test nodes: all parties have some, or none."""
+        return any(self.of("test").values())
+
+    @property
+    def judged(self) -> dict[int, int]:
+        """By party, the nodes whose sets are counted: test nodes, or if there is none, those
+        without a label."""
+        return self.of("test" if self.tested else "unlabelled")
 
 
 class Model(Protocol):

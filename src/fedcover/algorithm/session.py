@@ -4,7 +4,7 @@ What several recipes have in common (``fed+prior`` and ``fed+prior+mix``, say) i
 """
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from fedcover import fixed_point
 from fedcover.algorithm import checks
 from fedcover.algorithm.calibrate import Calibrated, agreed, calibrate, temperature
-from fedcover.algorithm.fedavg import Trained, alone, fedavg
+from fedcover.algorithm.fedavg import Trained, alone, choose_decay, fedavg
 from fedcover.algorithm.fedsage import mend
 from fedcover.algorithm.gen import choose_cell, linker, silence
 from fedcover.algorithm.requests import Ask, Census, Conversation, Replies, Sum, Tell, once
@@ -68,7 +68,7 @@ class Session:
     groups: tuple[str, ...] = field(default=(), init=False)
     _trained: dict[str, Trained] = field(default_factory=dict, init=False)
     _prototypes: Message | None = field(default=None, init=False)
-    _cells: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+    _choices: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     _mended: bool = field(default=False, init=False)
 
     def prepare(self) -> Conversation[None]:
@@ -96,7 +96,8 @@ class Session:
 
     def calibrate(self, name: str) -> Conversation[Calibrated]:
         """Thresholds and sets of a method whose models the parties have."""
-        return calibrate(name, self.config, self.classes, self.census, self.groups)
+        known = self.census, self.groups, self.parties
+        return calibrate(name, self.config, self.classes, *known)
 
     def train(self, name: str) -> Conversation[Outcome]:
         """A recipe's models, each at its best round, at the parties."""
@@ -114,8 +115,8 @@ class Session:
                 self._trained[part] = yield from self._model(kind, part, recipe)
             outcome.models[kind] = self._trained[part]
         best = {kind: trained.best for kind, trained in outcome.models.items()}
-        cell = self._cells.get(str(recipe.shared), {})
-        outcome.chosen = {"best_round": best["shared"] + 1, **cell}
+        choice = self._choices.get(str(recipe.shared), {})
+        outcome.chosen = {"best_round": best["shared"] + 1, **choice}
         outcome.chosen |= {"tuned_rounds": best["tuned"]} if "tuned" in best else {}
         outcome.chosen |= {"local_round": best["local"] + 1} if "local" in best else {}
         if recipe.personal == "mix":
@@ -124,6 +125,10 @@ class Session:
 
     def _model(self, kind: str, part: str, recipe: Recipe) -> Conversation[Trained]:
         plan = plan_of(self.config, self.classes, part)
+        if recipe.method.graph == "whole":
+            name, decays = str(recipe), self.config.central_decay
+            self._choices[name] = yield from choose_decay(name, decays, plan)
+            plan = replace(plan, weight_decay=self._choices[name]["weight_decay"])
         if plan.average:
             return (yield from fedavg(part, plan))
         start = self._trained[recipe.models["shared"]].model if kind == "tuned" else None
@@ -134,8 +139,8 @@ class Session:
         if self._prototypes is None:
             self._prototypes = yield from linker(config, self.features)
         name = str(recipe.shared)
-        if name not in self._cells:
-            self._cells[name] = yield from choose_cell(
+        if name not in self._choices:
+            self._choices[name] = yield from choose_cell(
                 recipe, config, self.classes, self.census, self._prototypes
             )
         outcome.parts += [PROTOTYPES, LINKER, f"{name}/cell"]

@@ -17,7 +17,7 @@ from fedcover.carriers.loopback import Loopback
 from fedcover.carriers.messages import ALONE, FINISH, START, TRAIN, queries_of, told_by
 from fedcover.ledger import split_part
 from fedcover.party.answers import SUMS, TOGETHER
-from fedcover.training.plan import Federation, Progress
+from fedcover.training.plan import Federation, Plan, Progress
 from fedcover.training.program import Program, mean_loss
 
 
@@ -36,7 +36,7 @@ class Lockstep:
 
     def __init__(self, repetitions: Mapping[int, Loopback], report: Progress) -> None:
         self._repetitions, self._report = repetitions, report
-        self._trainings: dict[str, _Training] = {}
+        self._trainings: dict[tuple[str, Plan], _Training] = {}  # seeds may choose their plans
 
     def carry(self, talks: Mapping[int, Conversation[Any]]) -> dict[int, Any]:
         """What each conversation returns."""
@@ -112,9 +112,10 @@ class Lockstep:
 
     def _train(self, batch: Mapping[int, Train]) -> dict[int, Any]:
         request = next(iter(batch.values()))
-        if request.part not in self._trainings:
-            self._trainings[request.part] = self._begin(batch)
-        training, averaged = self._trainings[request.part], request.plan.average
+        key = request.part, request.plan
+        if key not in self._trainings:
+            self._trainings[key] = self._begin(batch)
+        training, averaged = self._trainings[key], request.plan.average
         program, place = training.program, training.place
         if keep := [place[n] for n, one in batch.items() if one.keep == request.round]:
             program.keep(keep)
@@ -149,7 +150,7 @@ class Lockstep:
 
     def _finish(self, batch: Mapping[int, Finish]) -> dict[int, Any]:
         request = next(iter(batch.values()))
-        training = self._trainings.pop(request.part)
+        training = self._trainings.pop((request.part, request.plan))
         # Whoever ran out of patience has done all rounds that there will be.
         self._report(_stage(request.part), request.plan.rounds, request.plan.rounds)
         program, place = training.program, training.place
@@ -206,7 +207,9 @@ def _shared(request: Any) -> bool:
 
 def _key(request: Any) -> tuple[Any, ...]:
     """What requests that are alike have in common; all parallel ones are."""
-    return type(request), *(getattr(request, name, None) for name in ("part", "round", "fit"))
+    return type(request), *(
+        getattr(request, name, None) for name in ("part", "plan", "round", "fit")
+    )
 
 
 def _means(program: Program) -> list[float]:
@@ -223,4 +226,5 @@ def _like(shapes: Mapping[str, tuple[int, ...]], kind: str) -> dict[str, NDArray
 def _stage(part: str) -> str:
     """What a progress bar calls the training of a part."""
     name, step = split_part(part)
-    return f"{ {'shared': 'train', 'links': 'VGAE', 'cell': 'choice'}.get(step, step) } {name}"
+    words = {"shared": "train", "links": "VGAE", "cell": "choice", "decay": "choice"}
+    return f"{words.get(step, step)} {name}"

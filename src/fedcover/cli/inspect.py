@@ -13,7 +13,7 @@ EXAMPLES = examples(
     "fedcover inspect my-graph --clients 5 --json",
 )
 SEED = 0  # of the partition and the split: a run's first
-Command = with_settings("clients", "partition")
+Command = with_settings("clients", "partition", "test")
 
 
 def inspect(

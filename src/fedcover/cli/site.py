@@ -55,10 +55,12 @@ def init(
             "on a new one."
         )
     write_whole(target, f"{agreed.to_json()}\n".encode())
-    edges = graph.edge_index.shape[1] // 2
+    edges, unlabelled = graph.edge_index.shape[1] // 2, int((graph.y < 0).sum())
+    without = f" ({unlabelled} without a label)" if unlabelled else ""
     print(
-        f"{folder}: {graph.num_nodes} nodes, {edges} edges, {len(agreed.feature_names)} features, "
-        f"{len(agreed.labels)} labels\nschema: {target}\nfingerprint: {agreed.fingerprint}"
+        f"{folder}: {graph.num_nodes} nodes{without}, {edges} edges, "
+        f"{len(agreed.feature_names)} features, {len(agreed.labels)} labels\n"
+        f"schema: {target}\nfingerprint: {agreed.fingerprint}"
     )
 
 

@@ -3,8 +3,10 @@
 MODELS = ("gcn", "sage")
 PARTITIONS = ("metis", "louvain", "random", "given")
 SCORES = ("lac", "aps", "aps-det", "raps", "daps", "dlac", "snaps", "slac")
-QUANTILES = ("exact", "mixture", "pooled", "average", "tdigest")
-GROUP_QUANTILES = ("exact", "pooled")  # order statistics: a threshold for each group, too
+QUANTILES = ("exact", "theorem1", "pooled", "average", "tdigest")
+ASKED = ("test", "unlabelled")  # nodes that a promise is for
+# Those that find an order statistic, and so a threshold for each group, too:
+GROUP_QUANTILES = ("exact", "theorem1", "pooled")
 CALIBRATIONS = ("pooled", "client", "class", "group")  # what has a threshold of its own
 TEMPERATURES = ("pooled", "averaged", "none")
 LINKINGS = ("node", "global")

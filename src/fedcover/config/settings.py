@@ -22,6 +22,7 @@ POSITIVE = Rule(lambda x: 0 < x < inf, "be a positive number")
 NOT_NEGATIVE = Rule(lambda x: 0 <= x < inf, "be a number of 0 or more")
 BETWEEN = Rule(lambda x: 0 < x < 1, "lie strictly between 0 and 1")
 BELOW_ONE = Rule(lambda x: 0 <= x < 1, "be at least 0 and below 1")
+CONFIDENCE = Rule(lambda x: 0.5 <= x < 1, "be at least 0.5 and below 1")
 SHARE = Rule(lambda x: 0 < x <= 1, "be above 0 and at most 1")
 _LIMITS = "lie between 0.1 and 100, or be inf for no differential privacy"
 EPSILON = Rule(lambda x: 0.1 <= x <= 100 or x == inf, _LIMITS)  # the accountant is exact there
@@ -193,8 +194,8 @@ class Config(Settings):
     dropout masks and APS's u anew. All methods share it, so that they can be compared in pairs.
 
     ``clients`` is 10 unless set, but None for the partition ``given``, whose column has the number.
-    ``mixture`` is for the quantile rule of that name: a test node is client k's with that share,
-    whatever its scale. Settings with several values take any sequence, or one value alone.
+    ``client_shares``: a node that is asked about is client k's with that share, whatever its scale.
+    Settings with several values take any sequence, or one value alone.
     """
 
     panel = "Federation"
@@ -220,14 +221,32 @@ class Config(Settings):
         panel="Sets and promises",
     )
     quantiles: tuple[str, ...] = setting(
-        ("exact",), "Rules for the threshold; exact and mixture have a guarantee.", names.QUANTILES
+        ("exact",), "Rules for the threshold; exact and theorem1 have a guarantee.", names.QUANTILES
     )
-    mixture: tuple[float, ...] | None = setting(
+    asked_about: str | None = setting(
         None,
-        "Clients' shares of test nodes, for mixture, as 0.5,0.3,0.2 (default: as they are).",
+        "Nodes that exact makes its promise for (default: those without a label, if any).",
+        names.ASKED,
+    )
+    client_shares: tuple[float, ...] | None = setting(
+        None,
+        "Clients' shares of the nodes asked about, as 0.5,0.3,0.2 (default: as they are).",
         NOT_NEGATIVE,
         each="share",
         distinct=False,
+    )
+    confidence: float | None = setting(
+        None,
+        "How sure these calibration nodes give the level (default: only on average).",
+        CONFIDENCE,
+    )
+    max_share: float = setting(
+        1.0,
+        "Largest share of the nodes asked about that one client may claim; 0.5 in a network.",
+        SHARE,
+    )
+    robust: int = setting(
+        0, "Clients that may lie: exact leaves out as many, the least like the rest.", at_least(0)
     )
     calibrate: str = setting(
         "pooled", "What has its own threshold and, given enough nodes, promise.", names.CALIBRATIONS
@@ -246,6 +265,14 @@ class Config(Settings):
     hidden: int = setting(64, "Hidden units.", COUNT)
     dropout: float = setting(0.5, "Share of units that are dropped in training.", BELOW_ONE)
     lr: float = setting(0.03, "Learning rate.", POSITIVE)
+    central_decay: tuple[float, ...] = setting(
+        (0.0, 5e-4, 1e-3, 2e-3),
+        "Weight decays that central chooses from.",
+        NOT_NEGATIVE,
+        each="decay",
+        rare=True,
+        simulated=True,
+    )
     unit_features: bool | None = setting(
         None, "Scale features to length 1 (default: if they look like words).", off="raw-features"
     )
@@ -254,6 +281,11 @@ class Config(Settings):
     )
     train: float = setting(0.2, "Share of a client's nodes to train with.", BETWEEN)
     valid: float = setting(0.2, "Share of a client's nodes to validate with.", BELOW_ONE)
+    test: float | None = setting(
+        None,
+        "Share to test with; 0: all the rest calibrates (default: half of the rest).",
+        BELOW_ONE,
+    )
     epsilon: float | None = setting(
         None, "ε of Gen's prototypes; inf for none (default: none).", EPSILON, panel="Privacy"
     )
@@ -269,6 +301,11 @@ class Config(Settings):
         super().__post_init__()
         if self.clients is None and self.partition != "given":
             self._keep("clients", CLIENTS)
+        if self.test is not None and self.train + self.test >= 1:
+            raise UsageError(
+                f"train is {self.train:g} and test is {self.test:g}, which leaves no node to "
+                "calibrate with; together they must be below 1."
+            )
         if self.epsilon == inf:
             self._keep("epsilon", None)
         if self.epsilon is not None and self.noise is not None:
@@ -283,23 +320,31 @@ class Config(Settings):
                 f"quantiles has {unfit[0]!r}, which has one threshold for all; with calibrate "
                 f"{self.calibrate!r} it must be one of {', '.join(names.GROUP_QUANTILES)}."
             )
-        if self.mixture is not None:
-            self._keep("mixture", self._normalised(self.mixture))
+        if self.client_shares is not None:
+            if self.asked_about is not None:
+                raise UsageError("client_shares and asked_about are both set; give one of them.")
+            self._keep("client_shares", self._normalised(self.client_shares))
+        if self.confidence is not None and "exact" not in self.quantiles:
+            raise UsageError("confidence is set, which needs 'exact' among the quantiles.")
+        if self.robust and (self.quantiles != ("exact",) or self.calibrate != "pooled"):
+            raise UsageError("robust is set, which needs quantiles 'exact' and calibrate 'pooled'.")
+        if self.clients is not None:
+            check_robust(self.robust, self.clients, "clients")
 
-    def _normalised(self, mixture: tuple[float, ...]) -> tuple[float, ...]:
-        if "mixture" not in self.quantiles:
-            raise UsageError("mixture is set, which needs 'mixture' among the quantiles.")
-        if self.clients not in (None, len(mixture)):
+    def _normalised(self, shares: tuple[float, ...]) -> tuple[float, ...]:
+        if "exact" not in self.quantiles:
+            raise UsageError("client_shares is set, which needs 'exact' among the quantiles.")
+        if self.clients not in (None, len(shares)):
             raise UsageError(
-                f"mixture has length {len(mixture)}; it must hold one number for each of the "
+                f"client_shares has length {len(shares)}; it must hold one number for each of the "
                 f"{self.clients} clients."
             )
-        total = fsum(mixture)
+        total = fsum(shares)
         if total == 0:
-            raise UsageError("mixture is 0 for every client; at least one must be above 0.")
+            raise UsageError("client_shares is 0 for every client; at least one must be above 0.")
         # Shares that were normalised before stay: dividing once more would move their last bits.
-        settled = abs(total - 1) <= len(mixture) * 2.0**-52
-        return mixture if settled else tuple(share / total for share in mixture)
+        settled = abs(total - 1) <= len(shares) * 2.0**-52
+        return shares if settled else tuple(share / total for share in shares)
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "Config":
@@ -325,6 +370,12 @@ class Config(Settings):
     def seed_range(self) -> range:
         """The seeds of the repetitions."""
         return range(self.first_seed, self.first_seed + self.seeds)
+
+
+def check_robust(robust: int, parties: int, noun: str) -> None:
+    """Refuse to leave out so many that liars could be the most."""
+    if robust and 2 * robust >= parties:
+        raise UsageError(f"robust is {robust}; of {parties} {noun}, fewer than half may lie.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,7 +405,7 @@ class NetworkSettings(Settings):
             )
 
 
-_PLAIN: dict[str, Any] = {"lr": 0.01, "unit_features": False}
+_PLAIN: dict[str, Any] = {"lr": 0.01, "unit_features": False, "central_decay": (0.0,)}
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},

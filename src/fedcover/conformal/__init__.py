@@ -21,16 +21,20 @@ federated step (temperature, RAPS's constants, quantile) is a client function an
 generator; see :mod:`fedcover.conformal.protocol`.
 """
 
+from fedcover.conformal.exchangeability import PermutationTest as PermutationTest
+from fedcover.conformal.exchangeability import permutation_test as permutation_test
 from fedcover.conformal.graph_scores import GRAPH_SCORES as GRAPH_SCORES
 from fedcover.conformal.graph_scores import Diffusion as Diffusion
 from fedcover.conformal.graph_scores import GraphScores as GraphScores
 from fedcover.conformal.graph_scores import base_score as base_score
 from fedcover.conformal.graph_scores import graph_scores as graph_scores
+from fedcover.conformal.intervals import beta_binomial_interval as beta_binomial_interval
 from fedcover.conformal.metrics import GroupMetrics as GroupMetrics
 from fedcover.conformal.metrics import ResplitMetrics as ResplitMetrics
 from fedcover.conformal.metrics import by_group as by_group
 from fedcover.conformal.metrics import class_coverage_gap as class_coverage_gap
 from fedcover.conformal.metrics import coverage as coverage
+from fedcover.conformal.metrics import coverage_interval as coverage_interval
 from fedcover.conformal.metrics import covered as covered
 from fedcover.conformal.metrics import empty_rate as empty_rate
 from fedcover.conformal.metrics import evaluate_resplits as evaluate_resplits
@@ -38,6 +42,7 @@ from fedcover.conformal.metrics import mean_set_size as mean_set_size
 from fedcover.conformal.metrics import singleton_hits as singleton_hits
 from fedcover.conformal.metrics import singleton_rate as singleton_rate
 from fedcover.conformal.metrics import size_stratified as size_stratified
+from fedcover.conformal.metrics import worst_slab_coverage as worst_slab_coverage
 from fedcover.conformal.mondrian import GROUP_RULES as GROUP_RULES
 from fedcover.conformal.mondrian import GroupThreshold as GroupThreshold
 from fedcover.conformal.mondrian import group_client as group_client
@@ -46,15 +51,20 @@ from fedcover.conformal.mondrian import (
 )
 from fedcover.conformal.mondrian import group_server as group_server
 from fedcover.conformal.mondrian import group_thresholds as group_thresholds
-from fedcover.conformal.order import exact_rank as exact_rank
 from fedcover.conformal.protocol import converse as converse
 from fedcover.conformal.protocol import message_bytes as message_bytes
+from fedcover.conformal.pvalues import group_p_values as group_p_values
+from fedcover.conformal.pvalues import p_values as p_values
+from fedcover.conformal.pvalues import rule_weights as rule_weights
+from fedcover.conformal.robust import SPREAD as SPREAD
+from fedcover.conformal.robust import capped as capped
+from fedcover.conformal.robust import outliers as outliers
+from fedcover.conformal.robust import spread_client as spread_client
 from fedcover.conformal.rules import RULES as RULES
 from fedcover.conformal.rules import Threshold as Threshold
 from fedcover.conformal.rules import beta_binomial as beta_binomial
 from fedcover.conformal.rules import calibrate as calibrate
 from fedcover.conformal.rules import coverage_band as coverage_band
-from fedcover.conformal.rules import mixture_band as mixture_band
 from fedcover.conformal.rules import quantile_over_resplits as quantile_over_resplits
 from fedcover.conformal.rules import server_of as server_of
 from fedcover.conformal.scores import SCORES as SCORES
@@ -68,6 +78,9 @@ from fedcover.conformal.scores import prediction_sets as prediction_sets
 from fedcover.conformal.scores import raps as raps
 from fedcover.conformal.scores import score as score
 from fedcover.conformal.scores import true_scores as true_scores
+from fedcover.conformal.targets import NO_TERMS as NO_TERMS
+from fedcover.conformal.targets import Terms as Terms
+from fedcover.conformal.targets import exact_rank as exact_rank
 from fedcover.conformal.temperature import TEMPERATURES as TEMPERATURES
 from fedcover.conformal.temperature import averaged_client as averaged_client
 from fedcover.conformal.temperature import averaged_server as averaged_server

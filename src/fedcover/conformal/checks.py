@@ -28,6 +28,14 @@ def check_alpha(alpha: float) -> float:
     return alpha
 
 
+def check_confidence(confidence: float) -> float:
+    """Return the confidence as a float, or refuse it unless it lies in 0.5 … 1."""
+    confidence = float(confidence)
+    if not 0.5 <= confidence < 1.0:
+        raise UsageError(f"confidence is {confidence}; it must be at least 0.5 and below 1.")
+    return confidence
+
+
 def check_shares(shares: Shares, clients: int, name: str = "shares") -> list[Fraction]:
     """Return the clients' shares as fractions that sum to 1, or say what is wrong with them.
 

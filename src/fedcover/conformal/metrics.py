@@ -4,14 +4,21 @@ Sets are boolean (nodes, labels), labels integers; :func:`evaluate_resplits` jud
 calibration/test re-splits at once without building them. A mean over nothing is NaN.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil, exp, log, log1p
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import at_labels, check_alpha, check_indices, check_scores
+from fedcover.conformal.checks import (
+    at_labels,
+    check_alpha,
+    check_indices,
+    check_scores,
+    check_table,
+)
 from fedcover.conformal.scores import Sets, true_scores
 from fedcover.errors import DataError
 
@@ -33,19 +40,25 @@ class GroupMetrics:
         """Return the lowest coverage among the groups with nodes; NaN if there is none."""
         return float(np.fmin.reduce(self.coverage, initial=np.nan))
 
+    def worst_group(self) -> int | None:
+        """Return which group that is, the first of several; None if there is none."""
+        known = np.flatnonzero(~np.isnan(self.coverage))
+        return int(known[np.argmin(self.coverage[known])]) if len(known) else None
+
 
 def covered(sets: Sets, labels: ArrayLike) -> NDArray[np.bool_]:
     """Whether each node's set holds its true label."""
     return at_labels(sets, labels)
 
 
-TALLIED = ("test", "covered", "labels", "singletons", "empty")
+TALLIED = ("nodes", "covered", "labels", "singletons", "empty")
 """What a party counts of its sets: nodes, those covered, labels in all sets, and so on."""
 
 
 def tally(sets: Sets, labels: ArrayLike) -> NDArray[np.int64]:
-    """As :data:`TALLIED` has it."""
-    sizes, held = sets.sum(axis=1), covered(sets, labels)
+    """As :data:`TALLIED` has it; a label below 0 is not known, and no set covers it."""
+    sizes, labels = sets.sum(axis=1), np.asarray(labels)
+    held = covered(sets[labels >= 0], labels[labels >= 0])
     return np.array([len(sets), held.sum(), sizes.sum(), (sizes == 1).sum(), (sizes == 0).sum()])
 
 
@@ -99,6 +112,95 @@ def class_coverage_gap(by_class: GroupMetrics, alpha: float) -> float:
     return 1.0 - check_alpha(alpha) - by_class.worst()
 
 
+def coverage_interval(hits: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """The exact (Clopper-Pearson) interval for a coverage, of ``hits`` covered nodes among n.
+
+    Its ends are the p with P(Bin(n, p) ≥ hits) and P(Bin(n, p) ≤ hits) equal to (1 − level)/2; it
+    is 0 … 1 without nodes.
+    """
+    if not (0 <= hits <= n and 0.0 < level < 1.0):
+        raise DataError(
+            f"hits is {hits}, n is {n} and level is {level}; hits must lie in 0 … n, and level "
+            "strictly between 0 and 1."
+        )
+    tail = (1.0 - level) / 2.0
+    low = _root(lambda p: tail - _at_most(n - hits, n, 1.0 - p)) if hits else 0.0
+    high = _root(lambda p: _at_most(hits, n, p) - tail) if hits < n else 1.0
+    return low, high
+
+
+def _at_most(k: int, n: int, p: float) -> float:
+    """P(Bin(n, p) ≤ k) for 0 < p < 1."""
+    of = np.arange(k + 1)
+    steps = np.log((n - of[1:] + 1) / of[1:])
+    logs = np.concatenate([[0.0], np.cumsum(steps)]) + of * log(p) + (n - of) * log1p(-p)
+    largest = float(logs.max())
+    return exp(largest) * float(np.exp(logs - largest).sum())
+
+
+def _root(falling: Callable[[float], float]) -> float:
+    """Where a function on 0 … 1 that falls crosses zero."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if falling(middle) > 0.0 else (low, middle)
+    return (low + high) / 2
+
+
+def worst_slab_coverage(
+    features: ArrayLike,
+    covered: ArrayLike,
+    rng: np.random.Generator,
+    delta: float = 0.1,
+    directions: int = 1000,
+) -> float:
+    """Coverage in the worst slab {a ≤ v·x ≤ b} that holds a share ``delta`` of the nodes or more.
+
+    Romano, Sesia and Candès (2020): of random unit vectors v and all ends a, b, the slab that is
+    covered least is found on one half of the nodes (n, d), and its coverage is that of the other
+    half, so that the minimum is not biased. NaN where that half has no node in it.
+    """
+    x, hit = check_table("features", features), np.asarray(covered, dtype=np.float64)
+    if hit.shape != (len(x),) or not 0.0 < delta <= 1.0:
+        raise DataError(
+            f"covered has shape {hit.shape} and delta is {delta}; there must be one entry for each "
+            f"of the {len(x)} nodes, and delta in 0 … 1, above 0."
+        )
+    shuffled = rng.permutation(len(x))
+    search, judge = shuffled[: len(x) // 2], shuffled[len(x) // 2 :]
+    least = max(1, ceil(delta * len(search)))
+    if len(search) < least:
+        return float("nan")
+    worst, slab = np.inf, None
+    for v in rng.standard_normal((directions, x.shape[1])):
+        v /= np.linalg.norm(v)
+        along = x[search] @ v
+        order = np.argsort(along, kind="stable")
+        mean, start, end = _least_mean(hit[search][order], least)
+        if mean < worst:
+            worst, slab = mean, (v, along[order[start]], along[order[end - 1]])
+    assert slab is not None
+    v, low, high = slab
+    along = x[judge] @ v
+    return _mean(hit[judge][(along >= low) & (along <= high)])
+
+
+def _least_mean(values: NDArray[np.float64], least: int) -> tuple[float, int, int]:
+    """The lowest mean of a run of at least so many neighbours, and where it starts and ends.
+
+    A run of twice the least length or more has a part that is no better, so lengths stop there; a
+    coarse grid of them loses little.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    best = (np.inf, 0, len(values))
+    for length in np.unique(np.linspace(least, min(2 * least, len(values)), 8).astype(int)):
+        means = (sums[length:] - sums[:-length]) / length
+        at = int(np.argmin(means))
+        if means[at] < best[0]:
+            best = (float(means[at]), at, at + int(length))
+    return best
+
+
 def _mean(values: NDArray[Any]) -> float:
     return float(values.mean()) if values.size else float("nan")
 
@@ -138,13 +240,15 @@ def evaluate_resplits(
     groups: Mapping[str, ArrayLike] | None = None,
     *,
     node_group: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
 ) -> ResplitMetrics:
     """Evaluate the sets S ≤ q̂ of R re-splits on their test nodes, without building them.
 
     ``scores`` (n, C) and ``labels`` (n,) are over all calibration and test nodes, ``is_test``
     (R, n) marks the test nodes, ``groups`` are integers per node by name (pass ``labels`` for the
     class). ``q_hats`` is one threshold per re-split, (R,); (R, G) where groups have their own, and
-    ``node_group`` (n,) says which one a node takes; (R, C) for one per label.
+    ``node_group`` (n,) says which one a node takes; (R, C) for one per label. ``weights`` (n,) say
+    how much a node counts in the overall means; inside a group all nodes count the same.
     """
     scores = check_scores(scores)
     true = true_scores(scores, labels)
@@ -155,7 +259,8 @@ def evaluate_resplits(
         raise DataError(
             f"is_test is {is_test.dtype} of shape {is_test.shape}; it must be bool {(R, n)}."
         )
-    columns, membership = _membership(groups or {}, n)
+    weight = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    columns, membership = _membership(groups or {}, weight)
     nodes, hits, kept = np.zeros((3, R, membership.shape[1]))
     size_nodes, size_hits = np.zeros((2, R, C + 1))
     for start in range(0, n, _CHUNK):
@@ -163,17 +268,17 @@ def evaluate_resplits(
         test = is_test[:, part]
         hit = test & (true[part] <= q[:, column[part]])
         size = _set_sizes(scores[part], q, None if per_label else column[part])
-        nodes += test.astype(np.float32) @ membership[part]
-        hits += hit.astype(np.float32) @ membership[part]
-        kept += (size * test).astype(np.float32) @ membership[part]
-        size_nodes += _count_sizes(size, test, C)
-        size_hits += _count_sizes(size, hit, C)
+        nodes += test.astype(membership.dtype) @ membership[part]
+        hits += hit.astype(membership.dtype) @ membership[part]
+        kept += (size * test).astype(membership.dtype) @ membership[part]
+        size_nodes += _count_sizes(size, test, C, weight[part])
+        size_hits += _count_sizes(size, hit, C, weight[part])
 
     shares = _column_means(_ratio(size_nodes, np.broadcast_to(nodes[:, :1], size_nodes.shape)))
     by_size = _over_resplits(size_nodes, size_hits, size_nodes * np.arange(C + 1))
     overall = _over_resplits(nodes[:, :1], hits[:, :1], kept[:, :1])
     return ResplitMetrics(
-        n_test=float(overall.n[0]),
+        n_test=float(is_test.sum(axis=1).mean()),
         coverage=float(overall.coverage[0]),
         coverage_sd=_sd(_ratio(hits[:, 0], nodes[:, 0])),
         set_size=float(overall.size[0]),
@@ -190,14 +295,16 @@ def evaluate_resplits(
 
 
 def _membership(
-    groups: Mapping[str, ArrayLike], n: int
-) -> tuple[dict[str, slice], NDArray[np.float32]]:
-    """One column for all nodes and one for each group, so that sums by group are one product."""
-    blocks, columns, first = [np.ones((n, 1), np.float32)], {}, 1
+    groups: Mapping[str, ArrayLike], weight: NDArray[np.float64]
+) -> tuple[dict[str, slice], NDArray[np.floating]]:
+    """One column of all nodes' weights and one for each group: sums by group are one product."""
+    # Sums of ones are exact in single precision, and faster; those of weights are not.
+    n, kind = len(weight), np.float32 if (weight == 1).all() else np.float64
+    blocks, columns, first = [weight[:, None].astype(kind)], {}, 1
     for name, values in groups.items():
         count = int(np.max(values, initial=-1)) + 1
         member = check_indices(f"groups[{name!r}]", values, n, count)
-        blocks.append((member[:, None] == np.arange(count)).astype(np.float32))
+        blocks.append((member[:, None] == np.arange(count)).astype(kind))
         columns[name] = slice(first, first + count)
         first += count
     return columns, np.concatenate(blocks, axis=1)
@@ -243,11 +350,15 @@ def _set_sizes(
     return sizes
 
 
-def _count_sizes(size: NDArray[np.int64], chosen: NDArray[np.bool_], C: int) -> NDArray[np.int64]:
-    """Count the chosen nodes by re-split and set size: shape (R, C + 1)."""
+def _count_sizes(
+    size: NDArray[np.int64], chosen: NDArray[np.bool_], C: int, weight: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What the chosen nodes weigh, by re-split and set size: shape (R, C + 1)."""
     R = len(size)
     cell = size + (C + 1) * np.arange(R)[:, None]
-    return np.bincount(cell[chosen], minlength=R * (C + 1)).reshape(R, C + 1)
+    weighed = np.broadcast_to(weight, cell.shape)[chosen]
+    counted = np.bincount(cell[chosen], weighed, minlength=R * (C + 1))
+    return counted.reshape(R, C + 1).astype(np.float64, copy=False)
 
 
 def _over_resplits(nodes: NDArray[Any], hits: NDArray[Any], kept: NDArray[Any]) -> GroupMetrics:

@@ -1,9 +1,9 @@
 """A threshold for every group: calibration by client, by class, or by any group of nodes.
 
-Vovk's Mondrian rule with the distributed quantile: group g, with N_g calibration scores at K_g
-clients, takes the ⌈(1−α)(N_g+K_g)⌉-th smallest of *its* scores, and Theorem 1 holds inside the
-group (docs/guarantee.md, "By client, class or group"). A group is a client, a column that is known
-before the label is, or the label itself.
+Vovk's Mondrian rule with the distributed quantile: group g, with N_g calibration scores, takes the
+(⌈(1−α)N_g⌉ + 1)-th smallest of *its* scores, or what else the rule asks for, and the theorem holds
+inside the group (docs/guarantee.md, "By client, class or group"). A group is a client, a column
+that is known before the label is, or the label itself.
 
 All groups are asked in the same four rounds, beside the pooled talk. A group whose rank lies above
 N_g falls back to the pooled q̂, but never below its own largest score: a smaller alpha then never
@@ -11,7 +11,7 @@ has a smaller threshold.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,9 +20,10 @@ from fedcover.conformal import order, protocol, rules
 from fedcover.conformal.checks import check_indices, check_scores
 from fedcover.conformal.protocol import Message, Server
 from fedcover.conformal.rules import Threshold
+from fedcover.conformal.targets import NO_TERMS, Target, Terms
 from fedcover.errors import UsageError
 
-GROUP_RULES = ("exact", "pooled")
+GROUP_RULES = ("exact", "theorem1", "pooled")
 """The quantile rules that groups can be calibrated by: those that find an order statistic."""
 
 Grouped = tuple[ArrayLike, ArrayLike]
@@ -65,12 +66,16 @@ def group_client(local: Grouped, query: Message) -> Message:
 
 
 def group_server(
-    alpha: float, groups: int, rule: str = "exact"
+    alpha: float, groups: int, rule: str = "exact", terms: Terms = NO_TERMS
 ) -> Server[tuple[Threshold, list[GroupThreshold]]]:
-    """Find the pooled threshold and that of every group 0 … G − 1, in four rounds for all."""
+    """Find the pooled threshold and that of every group 0 … G − 1, in four rounds for all.
+
+    The shares of the ``terms`` are for the pooled one; inside a group, clients count by their
+    calibration scores in it.
+    """
     check_group_rule(rule)
-    talks = [_own_server(alpha, rule) for _ in range(groups)]
-    pooled, *own = yield from protocol.side_by_side([rules.server_of(rule, alpha), *talks])
+    talks = [_own_server(alpha, rule, replace(terms, shares=None)) for _ in range(groups)]
+    pooled, *own = yield from protocol.side_by_side([rules.server_of(rule, alpha, terms), *talks])
     return pooled, [_or_pooled(threshold, pooled) for threshold in own]
 
 
@@ -81,6 +86,7 @@ def group_thresholds(
     *,
     groups: int | None = None,
     rule: str = "exact",
+    terms: Terms = NO_TERMS,
     on_message: protocol.Listener | None = None,
 ) -> list[GroupThreshold]:
     """Find q̂ of every group from the clients' calibration scores, all clients in this process.
@@ -100,21 +106,29 @@ def group_thresholds(
         (scores, check_indices(f"groups_by_client[{k}]", own, np.size(scores), count))
         for k, (scores, own) in enumerate(zip(scores_by_client, groups_by_client, strict=True))
     ]
-    server = group_server(alpha, count, rule)
+    server = group_server(alpha, count, rule, terms)
     _, found = protocol.converse(
         server, group_client, local, kind="quantile", on_message=on_message
     )
     return found
 
 
-def _own_server(alpha: float, rule: str) -> Server[Threshold]:
+def _own_server(alpha: float, rule: str, terms: Terms) -> Server[Threshold]:
     """A group's own order statistic: its largest score where the rank is too high, −inf of none."""
 
-    def rank_of(n: list[int]) -> int:
-        return order.exact_rank(alpha, sum(n), len(n) if rule == "exact" else 1)
+    def target(n: Sequence[int]) -> Target:
+        return Target((1,) * len(n), max(min(_rank(rule, alpha, sum(n), len(n), terms), sum(n)), 1))
 
-    q_hat, n = yield from order.search_rank(lambda n: max(min(rank_of(n), sum(n)), 1))
-    return Threshold(q_hat if any(n) else -float("inf"), sum(n), len(n), rank_of(n))
+    q_hat, n = yield from order.search(target)
+    rank = _rank(rule, alpha, sum(n), len(n), terms)
+    return Threshold(q_hat if any(n) else -float("inf"), sum(n), len(n), rank)
+
+
+def _rank(rule: str, alpha: float, n: int, holders: int, terms: Terms) -> int:
+    """A group's rank: all its scores weigh the same, however its holders share them."""
+    target = rules.RULES[rule].target
+    assert target is not None
+    return target(alpha, [n - holders + 1, *[1] * (holders - 1)], terms).reach if n else 1
 
 
 def _or_pooled(own: Threshold, pooled: Threshold) -> GroupThreshold:
@@ -140,6 +154,7 @@ def group_quantiles_over_resplits(
     *,
     clients: int | None = None,
     groups: int | None = None,
+    terms: Terms = NO_TERMS,
 ) -> NDArray[np.float32]:
     """q̂ of every re-split, level and group: shape (R, len(alphas), G).
 
@@ -151,11 +166,15 @@ def group_quantiles_over_resplits(
     splits = rules.check_resplits(true_scores, client, is_calibration, clients)
     G = int(np.max(group, initial=-1)) + 1 if groups is None else groups
     member = check_indices("group", group, len(splits.scores), G)
-    pooled = rules.RULES[rule].resplits(splits, alphas, None)
+    pooled = rules.RULES[rule].resplits(splits, alphas, terms)
     table = order.OrderStatistics(splits.scores, member, splits.mask, G)
-    n = table.counts
-    holders = _holders(splits, member, G) if rule == "exact" else np.ones_like(n)
-    ranks = order.exact_ranks(alphas, n + holders, 0)  # a rank depends on N_g + K_g alone
+    n, holders, inside = table.counts, _holders(splits, member, G), replace(terms, shares=None)
+    ranks = order.over(
+        lambda pair: [
+            _rank(rule, alpha, *divmod(pair, splits.clients + 1), inside) for alpha in alphas
+        ],
+        n * (splits.clients + 1) + holders,
+    )
     own = np.where(n > 0, table.at(np.minimum(ranks, n)), np.float32(-np.inf))
     q_hats = np.where(ranks > n, np.maximum(pooled.T[..., None], own), own)  # levels first
     return q_hats.transpose(1, 0, 2)

@@ -5,15 +5,13 @@ or for many re-splits at once (:class:`OrderStatistics`); both give the same bit
 """
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
-from math import ceil, lcm
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal.checks import Shares, check_alpha, check_scores, check_shares
+from fedcover.conformal.checks import check_scores
 from fedcover.conformal.protocol import Message, Server
+from fedcover.conformal.targets import Target
 
 _SIGN = np.uint32(0x8000_0000)
 _ALL = np.uint32(0xFFFF_FFFF)
@@ -37,38 +35,6 @@ def from_order_key(keys: ArrayLike) -> NDArray[np.float32]:
     return (bits ^ np.where(bits >= _SIGN, _SIGN, _ALL)).view(np.float32)
 
 
-def exact_rank(alpha: float, n: int, clients: int = 1) -> int:
-    """⌈(1−α)(N+K)⌉, the rank of Theorem 1, for N calibration scores at K clients.
-
-    Above N, no calibration score is large enough, and q̂ is +∞. Alpha is taken as the simplest
-    fraction within 1e-12 of it: 0.1 and 1 − 0.9 both mean one tenth, and 0.18 with N + K = 150
-    gives 123, where floats give 124. The rank is 1 at least, also where that fraction is 1.
-    """
-    level = 1 - Fraction(check_alpha(alpha)).limit_denominator(10**12)
-    return max(1, ceil(level * (int(n) + int(clients))))
-
-
-def exact_ranks(alphas: Sequence[float], n: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
-    """The same for every level and entry of an array: shape (levels, *n.shape)."""
-    distinct, inverse = np.unique(n, return_inverse=True)
-    ranks = [exact_rank(alpha, int(m), clients) for alpha in alphas for m in distinct]
-    by_level = np.array(ranks, dtype=np.int64).reshape(len(alphas), len(distinct))
-    return by_level[:, inverse].reshape(len(alphas), *n.shape)
-
-
-def mixture_weights(n: Sequence[int], shares: Shares | None = None) -> tuple[list[int], int]:
-    """Whole numbers w_k and s with w_k / s = p_k/(n_k + 1), for n_k scores at client k.
-
-    Σ p_k·c_k/(n_k + 1) ≥ 1 − α is then Σ w_k·c_k ≥ ``exact_rank(alpha, s, 0)``, without rounding.
-    ``None`` stands for Theorem 1's shares, (n_k + 1)/(N + K): every w_k is 1 and s is N + K.
-    """
-    sizes = [int(size) + 1 for size in n]
-    parts = check_shares(sizes if shares is None else shares, len(sizes))
-    weights = [part / size for part, size in zip(parts, sizes, strict=True)]
-    scale = lcm(*(weight.denominator for weight in weights))
-    return [int(weight * scale) for weight in weights], scale
-
-
 def histogram_client(scores: ArrayLike, query: Message) -> Message:
     """Count the next byte of the scores whose key begins with the agreed prefix.
 
@@ -84,13 +50,13 @@ def histogram_client(scores: ArrayLike, query: Message) -> Message:
     return {"counts": np.bincount(next_byte, minlength=BINS).astype(np.int64)}
 
 
-def search(aim: Callable[[list[int]], tuple[NDArray[Any], int]]) -> Server[tuple[float, list[int]]]:
+def search(target: Callable[[list[int]], Target]) -> Server[tuple[float, list[int]]]:
     """Find the smallest score q with Σ_k w_k · #{scores of client k ≤ q} ≥ t, in four rounds.
 
-    ``aim`` gives w and t, whole numbers, once every client's number of scores n is known. The
-    weighed counts add up to one histogram; the bin that reaches t gives the next byte, and after
-    four bytes the prefix *is* the answer. Where all scores together do not reach t, it is +inf, and
-    nothing further is asked. A client that does not answer has no part in it. Returns q and n.
+    ``target`` gives w and t once every client's number of scores n is known. The weighed counts add
+    up to one histogram; the bin that reaches t gives the next byte, and after four bytes the prefix
+    *is* the answer. Where all scores together do not reach t, it is +inf, and nothing further is
+    asked. A client that does not answer has no part in it. Returns q and n.
     """
     prefix = 0
     for depth in range(_BYTES):
@@ -98,10 +64,12 @@ def search(aim: Callable[[list[int]], tuple[NDArray[Any], int]]) -> Server[tuple
         counts = np.array([reply["counts"] for reply in replies if reply]).reshape(-1, BINS)
         if depth == 0:
             n: list[int] = counts.sum(axis=1).tolist()
-            weights, remaining = aim(n)
+            aim = target(n)
+            if not aim.reached(n):
+                return float("inf"), n
+            remaining, large = aim.reach, aim.total(n) >= 2**63
+            weights = np.array(aim.weights, dtype=object if large else np.int64)
         reached = np.cumsum(weights @ counts)
-        if depth == 0 and reached[-1] < remaining:
-            return float("inf"), n
         # Where somebody was lost on the way, the rest may not reach t: then the last byte.
         byte = min(int(np.searchsorted(reached, remaining)), BINS - 1)
         if byte > 0:
@@ -110,9 +78,12 @@ def search(aim: Callable[[list[int]], tuple[NDArray[Any], int]]) -> Server[tuple
     return float(from_order_key(prefix)), n
 
 
-def search_rank(rank_of: Callable[[list[int]], int]) -> Server[tuple[float, list[int]]]:
-    """Find the ``rank_of(n)``-th smallest of all clients' scores."""
-    return search(lambda n: (np.ones_like(n), rank_of(n)))
+def over(make: Callable[[int], Sequence[int]], n: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What ``make`` gives of every entry of an array, worked out once for each value: its numbers
+    are the first axis."""
+    distinct, inverse = np.unique(n, return_inverse=True)
+    made = np.array([make(int(value)) for value in distinct], dtype=np.int64)
+    return made.T[:, inverse].reshape(-1, *n.shape)
 
 
 class OrderStatistics:

@@ -1,10 +1,11 @@
 """Thresholds by any quantile rule: what every client sends, and what the server makes of it.
 
-``exact`` finds the order statistic of Theorem 1 and is the default. ``mixture`` promises the same
-for test nodes that are spread over the clients in any known way. The proofs are in
-``docs/guarantee.md``. The others carry no finite-sample guarantee when clients differ: ``pooled``
-takes the rank that one owner of all scores would, and ``average`` and ``tdigest`` are the paper's
-two approximations, here to reproduce it. A client's local data are its calibration scores.
+``exact`` is the default: the sharpest rule that has a proof, for nodes that are spread over the
+clients in any known way. ``theorem1`` takes the paper's rank, at least as large where
+(1 − α)K ≥ 1. The proofs are in ``docs/guarantee.md``. The others carry no finite-sample guarantee
+when clients differ: ``pooled`` takes the rank that one owner of all scores would, and ``average``
+and ``tdigest`` are the paper's two approximations, here to reproduce it. A client's local data are
+its calibration scores.
 """
 
 from bisect import bisect_left
@@ -17,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcover.conformal import order
+from fedcover.conformal import order, targets
 from fedcover.conformal.checks import Shares, check_alpha, check_indices, check_scores, refuse
 from fedcover.conformal.protocol import Client, Listener, Message, Server, converse
+from fedcover.conformal.targets import NO_TERMS, Target, Terms, exact_rank
 from fedcover.errors import DataError, UsageError
 
 COMPRESSION = 200
@@ -27,15 +29,16 @@ COMPRESSION = 200
 usual levels."""
 
 Scores = NDArray[np.float32]
-Band = tuple[float, float]
+Band = tuple[float, float | None]
+Targeting = Callable[[float, Sequence[int], Terms], Target]
 
 
 @dataclass(frozen=True)
 class Threshold:
     """The server's answer: q̂ and how it came about.
 
-    ``q_hat`` is a float32 value or +inf. ``rank`` is the rank among the pooled scores, 0 for
-    ``average`` and ``mixture``, which have none. ``note`` is empty or a sentence the user must see.
+    ``q_hat`` is a float32 value or +inf. ``rank`` is the rank among the pooled scores, 0 where
+    clients' scores weigh differently. ``note`` is empty or a sentence the user must see.
     """
 
     q_hat: float
@@ -56,17 +59,19 @@ class Resplits(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """A quantile rule. Shares are None but for the rule ``mixture``.
+    """A quantile rule; only ``exact`` looks at the terms.
 
     ``client`` answers a query, ``server`` finds the threshold of a level, ``resplits`` q̂ of every
-    re-split and level, bit for bit what the conversation finds. ``band`` takes alpha and the
-    clients' numbers of scores; None: the rule has no finite-sample guarantee.
+    re-split and level, bit for bit what the conversation finds. ``band`` takes alpha, the clients'
+    numbers of scores and the terms; None: the rule has no finite-sample guarantee. ``target`` is
+    what a rule that finds an order statistic looks for.
     """
 
     client: Client[ArrayLike]
-    server: Callable[[float, Shares | None], Server[Threshold]]
-    resplits: Callable[[Resplits, Sequence[float], Shares | None], Scores]
-    band: Callable[[float, Sequence[int], Shares | None], Band] | None = None
+    server: Callable[[float, Terms], Server[Threshold]]
+    resplits: Callable[[Resplits, Sequence[float], Terms], Scores]
+    band: Callable[[float, Sequence[int], Terms], Band] | None = None
+    target: Targeting | None = None
 
     @property
     def guarantee(self) -> bool:
@@ -74,110 +79,76 @@ class Rule:
         return self.band is not None
 
 
-# exact and pooled: an order statistic.
+# exact, theorem1, pooled: an order statistic of weighed counts.
 
 
-def rank_server(
-    alpha: float, _shares: Shares | None = None, *, pooled: bool = False
-) -> Server[Threshold]:
-    """Theorem 1: q̂ is the ⌈(1−α)(N+K)⌉-th smallest calibration score.
+def _counted(target: Targeting, *, guarantee: bool = True) -> Rule:
+    """The rule that looks for this target; clients send histograms."""
 
-    K counts every client, also one without calibration scores: a test node may be its. ``pooled``
-    takes 1 in place of K, as if one client held all scores, and has no guarantee: where clients
-    differ, coverage can lie below 1 − α, by up to (1 − α)(K − 1)/(N + K).
-    """
+    def server(alpha: float, terms: Terms = NO_TERMS) -> Server[Threshold]:
+        q_hat, n = yield from order.search(lambda n: target(alpha, n, terms))
+        return threshold_of(q_hat, alpha, n, target(alpha, n, terms))
 
-    def rank_of(n: list[int]) -> int:
-        return order.exact_rank(alpha, sum(n), 1 if pooled else len(n))
+    def band(alpha: float, n: Sequence[int], terms: Terms = NO_TERMS) -> Band:
+        level, slack = 1.0 - check_alpha(alpha), target(alpha, n, terms).slack
+        return level, None if slack is None else level + slack
 
-    q_hat, n = yield from order.search_rank(rank_of)
-    return _at_rank(q_hat, alpha, sum(n), len(n), rank_of(n))
+    resplits = partial(_counted_resplits, target)
+    return Rule(order.histogram_client, server, resplits, band if guarantee else None, target)
 
 
-def rank_resplits(
-    splits: Resplits, alphas: Sequence[float], _shares: Shares | None, *, pooled: bool = False
-) -> Scores:
-    """The same for re-splits."""
-    table = order.OrderStatistics(splits.scores, np.zeros_like(splits.owner), splits.mask, 1)
-    ranks = order.exact_ranks(alphas, table.counts, 1 if pooled else splits.clients)
-    return table.at(ranks)[..., 0].T
-
-
-def _at_rank(q_hat: float, alpha: float, n: int, clients: int, rank: int) -> Threshold:
-    note = (
-        f"alpha = {alpha:g} asks for rank {rank} of {n} calibration scores at {clients} clients: "
-        "q_hat is +inf and every set holds all labels."
-    )
-    return Threshold(q_hat, n, clients, rank, note if rank > n else "")
-
-
-# mixture: any known shares of the clients.
-
-
-def mixture_server(alpha: float, shares: Shares | None = None) -> Server[Threshold]:
-    """q̂ is the smallest score q with Σ_k p_k · #{scores of client k ≤ q}/(n_k + 1) ≥ 1 − α.
-
-    p_k is client k's share of ``shares``, the probability that a test node is its; ``None`` means
-    n_k + 1, and then this is Theorem 1's q̂. The server weighs the counts before it adds them, in
-    whole numbers. A client without a share has no say; the share of one without scores counts as
-    never covered.
-    """
-
-    def aim(n: list[int]) -> tuple[NDArray[Any], int]:
-        weights, scale = order.mixture_weights(n, shares)
-        # Σ w_k·n_k < s, so that 64 bits hold all sums if they hold s.
-        exact = np.array(weights, dtype=np.int64 if scale < 2**63 else object)
-        return exact, order.exact_rank(alpha, scale, 0)
-
-    q_hat, n = yield from order.search(aim)
-    weights, scale = order.mixture_weights(n, shares)
-    reach = sum(weight * size for weight, size in zip(weights, n, strict=True))
+def threshold_of(q_hat: float, alpha: float, n: Sequence[int], target: Target) -> Threshold:
+    """q̂ with what a user must know of it."""
     sentences = []
-    if silent := [k for k, size in enumerate(n) if size == 0 and weights[k] > 0]:
-        lost = sum(weights[k] for k in silent) / scale
+    if target.unheard:
         sentences.append(
-            f"a share of {lost:.3g} of the mixture is at clients without calibration scores "
-            f"({', '.join(map(str, silent))}) and counts as never covered, which makes sets larger."
+            f"a share of {target.unheard:.3g} of the nodes asked about is at clients without "
+            "calibration scores and counts as never covered, which makes sets larger."
         )
-    if reach < order.exact_rank(alpha, scale, 0):
+    if not target.reached(n):
+        asks = f"alpha = {alpha:g} asks for "
+        asks += f"rank {target.rank} of" if target.rank else "more than the"
         sentences.append(
-            f"alpha = {alpha:g} is less than what {sum(n)} calibration scores at {len(n)} clients "
-            f"leave open for this mixture, {1 - reach / scale:.3g}: "
+            f"{asks} {sum(n)} calibration scores at {len(n)} client{'s' * (len(n) > 1)}: "
             "q_hat is +inf and every set holds all labels."
         )
-    return Threshold(q_hat, sum(n), len(n), 0, " ".join(sentences))
+    return Threshold(q_hat, sum(n), len(n), target.rank, " ".join(sentences))
 
 
-def mixture_resplits(splits: Resplits, alphas: Sequence[float], shares: Shares | None) -> Scores:
+def _counted_resplits(
+    target: Targeting, splits: Resplits, alphas: Sequence[float], terms: Terms
+) -> Scores:
     """Floats find the place to within their rounding, whole numbers decide inside it."""
     ascending = np.argsort(splits.scores, kind="stable")
     scores, owner, K = splits.scores[ascending], splits.owner[ascending], splits.clients
     q_hats = np.full((len(splits.mask), len(alphas)), np.inf, dtype=np.float32)
-    known: dict[tuple[int, ...], tuple[list[int], int, NDArray[np.float64]]] = {}  # by sizes
+    known: dict[tuple[int, ...], list[Target]] = {}  # by sizes: re-splits mostly keep them
     for r, row in enumerate(splits.mask):
         places = np.flatnonzero(row[ascending])
         held = owner[places]
         sizes = tuple(np.bincount(held, minlength=K).tolist())
-        if sizes not in known:  # re-splits mostly keep them
-            weights, scale = order.mixture_weights(sizes, shares)
-            known[sizes] = weights, scale, np.array([weight / scale for weight in weights])
-        weights, scale, parts = known[sizes]
-        reached = np.cumsum(parts[held])
-        # A sum of n numbers with total at most 1 is off by at most n roundings; so is each part.
-        slack = 4 * (len(places) + 1) * np.finfo(np.float64).eps
-
-        def exactly(end: int, weights: list[int] = weights, held: NDArray[np.intp] = held) -> int:
-            """The whole-number weight of the scores up to and with place ``end``."""
-            counts = np.bincount(held[: end + 1], minlength=K).tolist()
-            return sum(weight * count for weight, count in zip(weights, counts, strict=True))
-
-        for a, alpha in enumerate(alphas):
-            target = order.exact_rank(alpha, scale, 0)
-            low, high = np.searchsorted(reached, target / scale + np.array([-slack, slack]))
-            place = bisect_left(range(len(places)), target, int(low), int(high), key=exactly)
-            if place < len(places):
+        if sizes not in known:
+            known[sizes] = [target(alpha, sizes, terms) for alpha in alphas]
+        for a, aim in enumerate(known[sizes]):
+            if aim.reached(sizes):
+                place = aim.reach - 1 if aim.rank else _place(held, sizes, aim)
                 q_hats[r, a] = scores[places[place]]
     return q_hats
+
+
+def _place(held: NDArray[np.intp], sizes: Sequence[int], aim: Target) -> int:
+    """The first place at which scores of these owners, in ascending order, reach the target."""
+    total = aim.total(sizes)
+    reached = np.cumsum(np.array([weight / total for weight in aim.weights])[held])
+
+    def exactly(end: int) -> int:
+        counts = np.bincount(held[: end + 1], minlength=len(sizes)).tolist()
+        return sum(weight * count for weight, count in zip(aim.weights, counts, strict=True))
+
+    # A sum of n numbers with total at most 1 is off by at most n roundings; so is each part.
+    slack = 4 * (len(held) + 1) * np.finfo(np.float64).eps
+    low, high = np.searchsorted(reached, aim.reach / total + np.array([-slack, slack]))
+    return bisect_left(range(len(held)), aim.reach, int(low), int(high), key=exactly)
 
 
 # average: the mean of the clients' own quantiles.
@@ -190,11 +161,11 @@ def average_client(scores: ArrayLike, query: Message) -> Message:
     averaged. No scores, no quantile.
     """
     ordered = np.sort(check_scores(scores).ravel())
-    rank = order.exact_rank(float(query["alpha"][0]), len(ordered))
+    rank = exact_rank(float(query["alpha"][0]), len(ordered))
     return {"quantile": ordered[: min(rank, len(ordered))][-1:], "n": np.array([len(ordered)])}
 
 
-def average_server(alpha: float, _shares: Shares | None = None) -> Server[Threshold]:
+def average_server(alpha: float, _terms: Terms = NO_TERMS) -> Server[Threshold]:
     """Take the plain mean of the clients' local quantiles (the paper's main results).
 
     Without a guarantee: where clients differ, coverage can fall far below 1 − α.
@@ -202,7 +173,7 @@ def average_server(alpha: float, _shares: Shares | None = None) -> Server[Thresh
     replies = yield {"alpha": np.array([check_alpha(alpha)])}
     n_k = np.array([int(reply["n"][0]) for reply in replies])
     quantiles = np.array([reply["quantile"][0] if reply["n"][0] else 0 for reply in replies])
-    small = [str(k) for k, n in enumerate(n_k) if order.exact_rank(alpha, n) > n]
+    small = [str(k) for k, n in enumerate(n_k) if exact_rank(alpha, n) > n]
     note = (
         f"averaging needs n_k >= 1/alpha - 1 = {1 / alpha - 1:g} nodes at every client; "
         f"too few at client {', '.join(small)}: the largest score stood in, or none was sent."
@@ -211,11 +182,12 @@ def average_server(alpha: float, _shares: Shares | None = None) -> Server[Thresh
     return Threshold(q_hat, int(n_k.sum()), len(replies), 0, note if small else "")
 
 
-def average_resplits(splits: Resplits, alphas: Sequence[float], _shares: Shares | None) -> Scores:
+def average_resplits(splits: Resplits, alphas: Sequence[float], _terms: Terms) -> Scores:
     """The same for re-splits."""
     table = order.OrderStatistics(splits.scores, splits.owner, splits.mask, splits.clients)
     n = table.counts
-    quantiles = table.at(np.minimum(order.exact_ranks(alphas, n, 1), n))
+    ranks = order.over(lambda size: [exact_rank(alpha, size) for alpha in alphas], n)
+    quantiles = table.at(np.minimum(ranks, n))
     return _mean_quantile(quantiles, n > 0).T
 
 
@@ -245,13 +217,13 @@ def sketch_client(scores: ArrayLike, _query: Message) -> Message:
     return {"sketch": np.frombuffer(sketch.serialize(), dtype=np.uint8)}
 
 
-def sketch_server(alpha: float, _shares: Shares | None = None) -> Server[Threshold]:
+def sketch_server(alpha: float, _terms: Terms = NO_TERMS) -> Server[Threshold]:
     """Merge the clients' T-Digests and ask for the rank of Theorem 1 (no guarantee: a sketch)."""
     replies = yield {}
     return _of_sketches(replies, [alpha])[0]
 
 
-def sketch_resplits(splits: Resplits, alphas: Sequence[float], _shares: Shares | None) -> Scores:
+def sketch_resplits(splits: Resplits, alphas: Sequence[float], _terms: Terms) -> Scores:
     """The same for re-splits: every client sketches once for all levels."""
     nodes_of = [np.flatnonzero(splits.owner == k) for k in range(splits.clients)]
     q_hats = np.empty((len(splits.mask), len(alphas)), dtype=np.float32)
@@ -280,9 +252,10 @@ def _of_sketches(replies: Sequence[Message], alphas: Sequence[float]) -> list[Th
     n, clients = sketch.get_total_weight(), len(replies)
     thresholds = []
     for alpha in alphas:
-        rank = order.exact_rank(alpha, n, clients)
+        target = targets.theorem1(alpha, [n, *[0] * (clients - 1)])
+        rank = target.rank
         q_hat = np.float32(sketch.get_quantile((rank - 0.5) / n) if rank <= n else np.inf)
-        thresholds.append(_at_rank(float(q_hat), alpha, n, clients, rank))
+        thresholds.append(threshold_of(float(q_hat), alpha, [n, *[0] * (clients - 1)], target))
     return thresholds
 
 
@@ -297,33 +270,13 @@ def _digest() -> Any:
 # What is promised.
 
 
-def mixture_band(alpha: float, n: Sequence[int], shares: Shares | None) -> Band:
-    """The band of the rule ``mixture``: 1−α and 1−α+Σ_k p_k/(n_k+1), for n_k scores at client k.
-
-    It is for the expected coverage of a test node that is client k's with probability p_k. The
-    upper end supposes scores without ties. For Theorem 1's shares (None) it is Theorem 1's band.
-    """
-    weights, scale = order.mixture_weights(n, shares)
-    level = 1.0 - check_alpha(alpha)
-    return level, level + sum(weights) / scale
-
-
-def coverage_band(alpha: float, n: int, clients: int = 1) -> Band:
-    """Theorem 1's band for the expected coverage: 1−α and 1−α+K/(N+K).
-
-    The upper end supposes scores without ties; the lower one always holds.
-    """
-    level = 1.0 - check_alpha(alpha)
-    return level, level + clients / (n + clients)
-
-
 def beta_binomial(alpha: float, n: int, m: int) -> tuple[float, float]:
     """Mean and standard deviation of the empirical coverage over m test nodes after n calibration.
 
     For one client, exchangeable scores without ties, rank r = ⌈(1−α)(n+1)⌉: the number covered is
     BetaBinomial(m, r, n+1−r). If r > n, q̂ is +∞ and coverage is 1 without spread.
     """
-    a = order.exact_rank(alpha, n)
+    a = exact_rank(alpha, n)
     if a > n:
         return 1.0, 0.0
     b, total = n + 1 - a, n + 1
@@ -331,13 +284,9 @@ def beta_binomial(alpha: float, n: int, m: int) -> tuple[float, float]:
 
 
 RULES: dict[str, Rule] = {
-    "exact": Rule(order.histogram_client, rank_server, rank_resplits, mixture_band),
-    "mixture": Rule(order.histogram_client, mixture_server, mixture_resplits, mixture_band),
-    "pooled": Rule(
-        order.histogram_client,
-        partial(rank_server, pooled=True),
-        partial(rank_resplits, pooled=True),
-    ),
+    "exact": _counted(targets.exact),
+    "theorem1": _counted(targets.theorem1),
+    "pooled": _counted(targets.pooled, guarantee=False),
     "average": Rule(average_client, average_server, average_resplits),
     "tdigest": Rule(sketch_client, sketch_server, sketch_resplits),
 }
@@ -346,18 +295,38 @@ RULES: dict[str, Rule] = {
 # Thresholds by any of them.
 
 
-def check_rule(rule: str, shares: Shares | None = None) -> None:
-    """Refuse a rule that does not exist, or shares for one that takes none."""
+def check_rule(rule: str, terms: Terms = NO_TERMS) -> None:
+    """Refuse a rule that does not exist, or terms for one that takes none."""
     if rule not in RULES:
         raise UsageError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}.")
-    if shares is not None and rule != "mixture":
-        raise UsageError(f"shares are given for the rule {rule!r}; only 'mixture' takes them.")
+    for name, value in vars(terms).items():
+        if value is not None and rule != "exact":
+            raise UsageError(f"{name} is given for the rule {rule!r}; only 'exact' takes it.")
 
 
-def server_of(rule: str, alpha: float, shares: Shares | None = None) -> Server[Threshold]:
-    """Return the rule's server for this level; ``shares`` are for ``mixture`` alone."""
-    check_rule(rule, shares)
-    return RULES[rule].server(check_alpha(alpha), shares)
+def server_of(rule: str, alpha: float, terms: Terms = NO_TERMS) -> Server[Threshold]:
+    """Return the rule's server for this level."""
+    check_rule(rule, terms)
+    return RULES[rule].server(check_alpha(alpha), terms)
+
+
+def coverage_band(
+    alpha: float,
+    n: Sequence[int],
+    rule: str = "exact",
+    *,
+    shares: Shares | None = None,
+    confidence: float | None = None,
+) -> Band:
+    """Where the expected coverage lies, for n_k calibration scores at client k.
+
+    The lower end is 1 − α; the upper one supposes scores without ties, None: there is none.
+    """
+    check_rule(rule, terms := Terms(shares, confidence))
+    band = RULES[rule].band
+    if band is None:
+        raise UsageError(f"rule is {rule!r}, which promises no coverage.")
+    return band(alpha, n, terms)
 
 
 def calibrate(
@@ -366,14 +335,22 @@ def calibrate(
     rule: str = "exact",
     *,
     shares: Shares | None = None,
+    confidence: float | None = None,
     on_message: Listener | None = None,
 ) -> Threshold:
     """Find q̂ from every client's calibration scores, all clients in this process.
 
-    ``shares``, for the rule ``mixture``, says how test nodes are spread over the clients, as
-    numbers of any common scale; they must not come from the scores. ``None`` means n_k + 1.
+    Args:
+        scores_by_client: One array for each client.
+        alpha: The error rate; sets hold the true label with probability 1 − alpha.
+        rule: One of ``RULES``.
+        shares: How the nodes asked about are spread over the clients, as numbers of any common
+            scale; they must not come from the scores. None: as the calibration scores are.
+        confidence: How sure it is that these very calibration scores give the level; None: the
+            level holds on average over calibration sets.
+        on_message: Called with every message.
     """
-    server = server_of(rule, alpha, shares)
+    server = server_of(rule, alpha, Terms(shares, confidence))
     if not scores_by_client:
         raise UsageError("scores_by_client is empty; it must hold one array for every client.")
     client = RULES[rule].client
@@ -389,17 +366,18 @@ def quantile_over_resplits(
     *,
     clients: int | None = None,
     shares: Shares | None = None,
+    confidence: float | None = None,
 ) -> NDArray[np.float32]:
     """q̂ of every re-split and level: shape (R, len(alphas)), the conversation's bit for bit.
 
     ``true_scores`` and ``client`` are (n,), over all calibration and test nodes; row r of
     ``is_calibration`` (R, n) marks the calibration nodes of re-split r. ``clients`` is K, the
     largest index plus one unless given; give it where the last clients may hold no node.
-    ``shares`` are for the rule ``mixture``, and the same in every re-split; ``None`` means n_k + 1.
+    ``shares`` and ``confidence`` are as for :func:`calibrate`, the same in every re-split.
     """
-    check_rule(rule, shares)
+    check_rule(rule, terms := Terms(shares, confidence))
     splits = check_resplits(true_scores, client, is_calibration, clients)
-    return RULES[rule].resplits(splits, alphas, shares)
+    return RULES[rule].resplits(splits, alphas, terms)
 
 
 def check_resplits(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from fedcover.conformal.checks import check_alpha
 from fedcover.conformal.graph_scores import Diffusion, GraphScores
-from fedcover.conformal.order import exact_rank, histogram_client, search_rank
+from fedcover.conformal.order import histogram_client, search
 from fedcover.conformal.protocol import Message, Server, converse
 from fedcover.conformal.scores import (
     RapsConstants,
@@ -24,6 +24,7 @@ from fedcover.conformal.scores import (
     ranked,
     true_scores,
 )
+from fedcover.conformal.targets import Target, exact_rank
 
 REFERENCE_ALPHA = 0.1
 """One level for the choice, whatever levels are asked for later, so sets stay nested in alpha."""
@@ -127,7 +128,7 @@ def _fewest_labels(grid: Sequence[Constants], alpha: float) -> Server[Constants]
     """The server's part; the candidates go with every query, as arrays by constants' names."""
     check_alpha(alpha)
     constants = {name: np.array([getattr(c, name) for c in grid]) for name in grid[0]._fields}
-    searches = [search_rank(lambda n: exact_rank(alpha, sum(n), 0)) for _ in grid]
+    searches = [search(lambda n: Target((1,) * len(n), exact_rank(alpha, sum(n), 0))) for _ in grid]
     queries = [next(search) for search in searches]
     q_hats: list[float] = []
     while not q_hats:  # all searches take the same number of rounds
@@ -135,9 +136,9 @@ def _fewest_labels(grid: Sequence[Constants], alpha: float) -> Server[Constants]
         replies = yield {**constants, "depth": queries[0]["depth"], "prefix": prefix}
         if not any(reply["counts"].any() for reply in replies):
             return grid[0]
-        for g, search in enumerate(searches):
+        for g, talk in enumerate(searches):
             try:
-                queries[g] = search.send([{"counts": reply["counts"][g]} for reply in replies])
+                queries[g] = talk.send([{"counts": reply["counts"][g]} for reply in replies])
             except StopIteration as stop:
                 q_hats.append(stop.value[0])
     replies = yield {**constants, "q_hat": np.array(q_hats, dtype=np.float32)}

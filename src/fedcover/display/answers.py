@@ -1,5 +1,6 @@
 """What other commands found: the paper's tables, a predictor, a search, a federation."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,12 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from fedcover.display.terminal import UNBOUNDED, full_width, table, with_spread
+from fedcover.display.terminal import UNBOUNDED, full_width, number, table, with_spread
 from fedcover.paper.tables import Table as PaperTable
 from fedcover.predictor import Predictor
 from fedcover.predictor.calibration import POOLED, PROMISES
+from fedcover.report.summary import promised
+from fedcover.tables import MARK, RESULTS
 from fedcover.tuning import Tuning
 
 
@@ -94,7 +97,7 @@ def tuning(console: Console, tuned: Tuning) -> None:
 
 def federation(console: Console, folder: Path) -> None:
     """The sizes of the sites' sets, each with its coverage, from a coordinator's run folder."""
-    results = pl.read_csv(folder / "results.csv", glob=False)
+    results = pl.read_csv(folder / "results.csv", glob=False, schema_overrides=RESULTS)
     case = ("method", "score", "quantile")
     seeds = results.group_by(*case, "alpha", maintain_order=True)
     means = seeds.agg(pl.col("set_size", "coverage").mean())
@@ -102,10 +105,17 @@ def federation(console: Console, folder: Path) -> None:
     lines = []
     for key, rows in means.sort("alpha", maintain_order=True).group_by(case, maintain_order=True):
         sizes = rows.select("set_size", "coverage").iter_rows()
-        lines.append([*key, *(f"{size:.2f} ({covers:.3f})" for size, covers in sizes)])
+        lines.append(
+            [*key, *(f"{number(size, 2)} ({number(covers, 3)})" for size, covers in sizes)]
+        )
     headings = ["method", "score", "quantile", *(f"{1 - alpha:g}" for alpha in alphas)]
     title, words = "mean set size (coverage)", range(len(headings))
     console.print(table(headings, lines, title=title, words=words))
+    if not results["coverage"].count():
+        info = json.loads((folder / MARK).read_bytes())
+        rules, kind = info["config"]["quantiles"], info["config"]["calibrate"]
+        said = promised(info["graph"]["unlabelled"], "the level", rules, kind)
+        console.print(said, highlight=False, soft_wrap=True)
 
 
 def ledger(console: Console, totals: Sequence[Mapping[str, Any]]) -> None:

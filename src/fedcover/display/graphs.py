@@ -56,11 +56,13 @@ def inspection(console: Console, found: Inspection) -> None:
     if count > MOST_ROWS:
         few = tuple(sorted(few, key=lambda client: client.nodes)[:MOST_ROWS])
         title += f"; the {MOST_ROWS} smallest"
-    headings = ("client", "nodes", "labelled", "calibration", "edges", "cut", "cut share")
+    silent = ("unlabelled",) if found.graph.unlabelled else ()
+    headings = ("client", "nodes", "labelled", *silent, "calibration", "edges", "cut", "cut share")
     lines = []
     for one in few:
         calibration = "–" if one.calibration is None else one.calibration
-        counts = (one.nodes, one.labelled, calibration, one.edges, one.cut_edges)
+        without = (one.unlabelled,) if silent else ()
+        counts = (one.nodes, one.labelled, *without, calibration, one.edges, one.cut_edges)
         decimals = (_decimal(one.label_distance), _decimal(one.homophily))
         lines.append([one.name, *counts, f"{one.cut_share:.1%}", *decimals])
     console.print(table((*headings, "label distance", "homophily"), lines, title=title))

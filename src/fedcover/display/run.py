@@ -10,9 +10,17 @@ from rich.text import Text
 
 from fedcover.config import METHODS, Config, recipe_of
 from fedcover.conformal import RULES
-from fedcover.display.terminal import full_width, table, with_spread
-from fedcover.report.summary import STANDARD_ERRORS, closed_share, summarise
+from fedcover.display.terminal import full_width, number, table, with_spread
+from fedcover.report.summary import (
+    STANDARD_ERRORS,
+    closed_share,
+    is_rejected,
+    promised,
+    split_below,
+    summarise,
+)
 from fedcover.simulation.run import Run
+from fedcover.tables import SPLIT
 
 
 def summary(console: Console, finished: Run) -> None:
@@ -21,7 +29,7 @@ def summary(console: Console, finished: Run) -> None:
     Levels that do not fit beside each other come in several tables, one below the other.
     """
     config = finished.config
-    rows = summarise(finished.results, finished.groups, config.resplits)
+    rows = summarise(finished.results, finished.groups, config.resplits, finished.info)
     clients = _count(finished.results["clients"][0], "client")
     methods = [METHODS[recipe_of(name).base] for name in config.methods]
     models = ", ".join(dict.fromkeys(method.model or config.model for method in methods))
@@ -36,32 +44,59 @@ def summary(console: Console, finished: Run) -> None:
         if not shown.show_edge:  # an edge is an empty line by itself
             console.print()
     spread = "mean ± sd" if config.seeds > 1 else "mean"
-    lines = [
-        f"Size: {spread} over {_count(config.seeds, 'seed')}. Coverage: mean over seeds and "
-        f"{_count(config.resplits, 'calibration/test re-split')}."
-    ]
-    if rows["below"].any():
-        errors = f"{STANDARD_ERRORS} standard errors"
-        lines.append(f"▼ covers less than its level, by more than {errors}.")
+    size = f"Size: {spread} over {_count(config.seeds, 'seed')}."
+    measured = finished.results["n_test"][0] > 0
+    if measured:
+        resplits = _count(config.resplits, "calibration/test re-split")
+        which = _SPLITS[finished.info.get("split") == "given"]
+        lines = [
+            f"{size} Coverage: mean over seeds and {resplits}.",
+            f"Split: coverage in the {which}. Empty: share of sets without a label.",
+        ]
+    else:
+        nodes, rules = finished.info["graph"]["unlabelled"], config.quantiles
+        lines = [size, promised(nodes, "the level", rules, config.calibrate)]
+    if rows["below"].any() or any(map(split_below, rows.iter_rows(named=True))):
+        lines.append(
+            f"▼ covers less than its level, by more than {STANDARD_ERRORS} standard errors; split: "
+            "less than chance leaves in 39 of 40 cases."
+        )
+    lines += _unlike(rows)
     if not all(RULES[rule].guarantee for rule in config.quantiles):
-        lines.append("Only the quantiles 'exact' and 'mixture' have a guarantee.")
+        lines.append("Only the quantiles 'exact' and 'theorem1' have a guarantee.")
     if config.calibrate != "pooled":
         lines.append(
-            f"Calibrated by {config.calibrate}: each has its own threshold; coverage by "
-            f"{config.calibrate} is in groups.csv."
+            f"Calibrated by {config.calibrate}: each has its own threshold"
+            f"{f'; coverage by {config.calibrate} is in groups.csv' if measured else ''}."
         )
     if any(method.simulation for method in methods):
         lines.append("restored is a simulation: its clients are given what no party has.")
-    console.print("\n".join(lines), highlight=False)
+    console.print("\n".join(lines), highlight=False, soft_wrap=not measured)
     if {"fed", "gen", "restored"} <= set(config.methods):
         console.print()
         console.print(_closed(closed_share(finished.results), config), soft_wrap=True)
     for name, chosen in finished.info.get("chosen_on_validation", {}).items():
-        if grids := chosen.get("grid"):
+        grids = chosen.get("grid")
+        if grids and "prototypes" in grids[0][0]:  # Gen's, not the weight decay of central
             console.print()
             console.print(_grid(name, grids), soft_wrap=True)
     if finished.info.get("privacy"):
         console.print(_privacy_sentence(finished.info["privacy"]), highlight=False)
+
+
+_SPLITS = ("splits that were calibrated", "split that you gave, which all seeds share")
+
+
+def _unlike(rows: pl.DataFrame) -> list[str]:
+    """Where test nodes are not like calibration nodes, a line for each method and score."""
+    tests = rows.unique(["method", "score"], maintain_order=True).iter_rows(named=True)
+    return [
+        f"No promise for {one['method']}, {one['score']}: test nodes differ from calibration nodes "
+        f"(permutation test, p = {one['p_value']:.3g}), most of all at client {one['party']} "
+        f"(p = {one['party_p_value']:.3g})."
+        for one in tests
+        if is_rejected(one)
+    ]
 
 
 def _grid(name: str, grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
@@ -126,13 +161,16 @@ def _fitting(console: Console, rows: pl.DataFrame, config: Config) -> list[Table
     return tables
 
 
+_BESIDE = ("covers", "split", "empty")  # what stands beside a size
+
+
 def _levels(
     rows: pl.DataFrame, methods: Sequence[str], alphas: Sequence[float], close: bool = False
 ) -> Table:
     """The table of some levels; no cell of it is ever wrapped."""
     headings = ["score", "quantile", "method"]
-    headings += [text for alpha in alphas for text in (f"{1 - alpha:.4g}", "covers")]
-    words = [i for i, heading in enumerate(headings) if i < 3 or heading == "covers"]
+    headings += [text for alpha in alphas for text in (f"{1 - alpha:.4g}", *_BESIDE)]
+    words = [i for i, heading in enumerate(headings) if i < 3 or heading in _BESIDE]
     shown = table([*headings, "accuracy"], [], words=words, no_wrap=True)
     if close:
         shown.padding, shown.pad_edge, shown.show_edge = (0, 1, 0, 0), False, False
@@ -142,8 +180,10 @@ def _levels(
             cells = []
             for alpha in alphas:
                 row = own.row(by_predicate=pl.col("alpha") == alpha, named=True)
-                covers = f"{row['coverage']:.3f}{'▼' if row['below'] else ''}"
-                cells += [with_spread(row["set_size"], row["set_size_sd"]), covers]
+                covers = f"{number(row['coverage'], 3)}{'▼' if row['below'] else ''}"
+                split = f"{number(row[SPLIT], 3)}{'▼' if split_below(row) else ''}"
+                size = with_spread(row["set_size"], row["set_size_sd"])
+                cells += [size, covers, split, number(row["empty_rate"], 2)]
             shown.add_row(str(score), str(rule), method, *cells, f"{own['accuracy'][0]:.3f}")
         shown.add_section()
     return shown

@@ -46,9 +46,14 @@ def table(
     return made
 
 
-def with_spread(mean: float, sd: float | None, digits: int = 2) -> str:
+def number(value: float | None, digits: int) -> str:
+    """A number, or a dash where there is none."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def with_spread(mean: float | None, sd: float | None, digits: int = 2) -> str:
     """A mean ± its deviation, if that is known."""
-    return f"{mean:.{digits}f}" + ("" if sd is None else f" ± {sd:.{digits}f}")
+    return number(mean, digits) + ("" if sd is None else f" ± {sd:.{digits}f}")
 
 
 def full_width(console: Console, table: Table) -> int:

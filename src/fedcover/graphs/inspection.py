@@ -1,12 +1,11 @@
 """What a graph and each client's part of it hold, and what that means for the guarantee.
 
-Everything is known before any training: Theorem 1 asks only how many calibration nodes there are
-and at how many clients (docs/guarantee.md).
+Everything is known before any training: the theorem asks only how many calibration nodes and how
+many nodes that are asked about each client has (docs/guarantee.md).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import compress
 from math import ceil
 
@@ -15,15 +14,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch_geometric.data import Data
 
-from fedcover.conformal.checks import check_alpha
-from fedcover.conformal.order import exact_rank
-from fedcover.conformal.rules import coverage_band
+from fedcover.conformal.targets import NO_TERMS, Terms, exact, level_of
 from fedcover.graphs.assemble import components, feature_matrix
 from fedcover.graphs.partition import Partition
 from fedcover.graphs.splits import Role
-
-TEST_SLACK = 0.02
-"""Distance up to which test nodes count as spread over the clients as calibration nodes are."""
 
 _NAMED = 5  # clients that a sentence names before it only counts
 
@@ -65,6 +59,7 @@ class ClientFacts:
     name: str
     nodes: int
     labelled: int
+    unlabelled: int
     labels: dict[str, int]  # nodes by label
     calibration: int | None  # None where the nodes could not be split
     edges: int  # between its own nodes
@@ -76,19 +71,18 @@ class ClientFacts:
 
 @dataclass(frozen=True)
 class Promise:
-    """What Theorem 1 promises at one level, and whether there are enough calibration nodes.
+    """What the rule exact promises at one level, and whether there are enough calibration nodes.
 
-    The threshold is the ``rank``-th smallest of N scores. If that is above N, it is +∞ and every
-    set holds all labels; ``needed`` is the least N that suffices at these K clients. A client
-    needs ``needed_alone`` nodes, 1/α − 1, for a threshold of its own (docs/guarantee.md).
+    If they do not hold, the threshold is +∞ and every set holds all labels; ``needed`` is the least
+    N that suffices where nodes are asked about in proportion to it: 1/α. A client needs
+    ``needed_alone`` nodes, 1/α − 1, for a threshold of its own (docs/guarantee.md).
     """
 
     alpha: float
-    rank: int
     holds: bool
     needed: int
     needed_alone: int
-    band: tuple[float, float]  # expected coverage: 1 − α and 1 − α + K/(N + K)
+    band: tuple[float, float]  # expected coverage: 1 − α and 1 − α + slack
     too_small: tuple[str, ...]  # clients below needed_alone
     small_classes: tuple[str, ...]  # those without a threshold of their own (Theorem 3)
     small_groups: tuple[str, ...]  # likewise
@@ -96,14 +90,17 @@ class Promise:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A graph, its clients, and the promises; ``n_calibration`` is the theorem's N."""
+    """A graph, its clients, and the promises; ``n_calibration`` is the theorem's N.
+
+    ``asked`` nodes are those without a label, or if there are none the test nodes.
+    """
 
     graph: GraphFacts
     partition: str
     clients: tuple[ClientFacts, ...]
     n_calibration: int | None = None
-    slack: float | None = None  # K/(N + K)
-    test_distance: float | None = None  # total variation: shares of test nodes, and the promise's
+    asked: int = 0
+    slack: float | None = None  # 2/N where the nodes asked about are spread as calibration nodes
     promises: tuple[Promise, ...] = ()
 
     def sentences(self) -> list[str]:
@@ -114,19 +111,9 @@ class Inspection:
         said.append(
             f"{_many(self.n_calibration, 'calibration node')} at "
             f"{_many(len(self.clients), 'client')}: expected coverage is at least 1 − α and at "
-            f"most K/(N + K) = {self.slack:.4f} above it (that end for scores without ties)."
+            f"most {self.slack:.4f} above it (that end for scores without ties)."
         )
-        if self._is_uneven:
-            said.append(
-                "Test nodes are not spread over the clients as calibration nodes are (total "
-                f"variation {self.test_distance:.2f}): the promise is for clients weighed by their "
-                "calibration nodes; --quantiles mixture gives one for the test nodes' mean."
-            )
         return said + [text for promise in self.promises for text in self._of_promise(promise)]
-
-    @property
-    def _is_uneven(self) -> bool:
-        return self.test_distance is not None and self.test_distance > TEST_SLACK
 
     def _of_clients(self) -> list[str]:
         said = []
@@ -148,17 +135,17 @@ class Inspection:
         stands = ""
         if promise.holds:
             low, high = promise.band
-            weighed = ", were they spread as the calibration nodes are" if self._is_uneven else ""
+            whom = "nodes without a label" if self.graph.unlabelled else "test nodes"
             stands = ", while the promise for all clients together stands"
             first = (
-                f"enough calibration nodes; expect between {low:.4g} and {high:.4f} of the test "
-                f"nodes to be covered{weighed}."
+                f"enough calibration nodes; expect between {low:.4g} and {min(high, 1):.4f} of the "
+                f"{whom} to be covered."
             )
         else:
             first = (
-                f"too few calibration nodes, {self.n_calibration:,}, where "
-                f"{_many(len(self.clients), 'client')} must have {promise.needed:,}; every set "
-                "would hold all labels. Take fewer clients or a larger alpha."
+                f"too few calibration nodes, {self.n_calibration:,}; at least {promise.needed:,} "
+                "are needed, more where clients with few of them have many of the nodes asked "
+                "about. Every set would hold all labels. Take a larger alpha."
             )
         said = [f"{level}: {first}"]
         if promise.too_small:
@@ -195,7 +182,9 @@ def inspect(
     calib = roles == Role.CALIB
     counts = np.bincount(owner[calib], minlength=K)
     n = int(counts.sum())
-    test = np.bincount(owner[roles == Role.TEST], minlength=K)
+    unlabelled = graph.y.numpy() < 0
+    asked = np.bincount(owner[unlabelled if unlabelled.any() else roles == Role.TEST], minlength=K)
+    terms = Terms(asked) if asked.any() else NO_TERMS
     # Besides a client, a class or a group may have a threshold of its own.
     held = {}
     for kind, names in (("y", "label_names"), ("group", "group_names")):
@@ -208,9 +197,9 @@ def inspect(
         partition.method,
         clients,
         n_calibration=n,
-        slack=K / (n + K),
-        test_distance=float(np.abs(test / test.sum() - (counts + 1) / (n + K)).sum() / 2),
-        promises=tuple(_promise(alpha, counts, partition.names, held) for alpha in alphas),
+        asked=int(asked.sum()),
+        slack=exact(0.5, counts.tolist(), terms).slack,
+        promises=tuple(_promise(alpha, counts, partition.names, held, terms) for alpha in alphas),
     )
 
 
@@ -219,24 +208,24 @@ def _promise(
     counts: NDArray[np.int64],
     names: Sequence[str],
     held: Mapping[str, tuple[Sequence[str], NDArray[np.int64]]],
+    terms: Terms,
 ) -> Promise:
-    n, K = int(counts.sum()), len(counts)
-    rank, alone = exact_rank(alpha, n, K), _least(alpha, 1)
+    n, alone, low = counts.tolist(), _least(alpha, 1), 1 - alpha
+    target = exact(alpha, n, terms)
     small = {
         kind: tuple(
             name
-            for name, row in zip(members, table, strict=True)
-            if exact_rank(alpha, int(row.sum()), int((row > 0).sum())) > row.sum()
+            for name, row in zip(members, table.tolist(), strict=True)
+            if not exact(alpha, row).reached(row)
         )
         for kind, (members, table) in held.items()
     }
     return Promise(
         alpha=alpha,
-        rank=rank,
-        holds=rank <= n,
-        needed=_least(alpha, K),
+        holds=target.reached(n),
+        needed=_least(alpha, len(n)),
         needed_alone=alone,
-        band=coverage_band(alpha, n, K) if rank <= n else (1.0, 1.0),
+        band=(low, low + (target.slack or 0.0)) if target.reached(n) else (1.0, 1.0),
         too_small=tuple(compress(names, counts < alone)),
         small_classes=small["y"],
         small_groups=small.get("group", ()),
@@ -244,10 +233,10 @@ def _promise(
 
 
 def _least(alpha: float, clients: int) -> int:
-    """The least N with ⌈(1−α)(N+K)⌉ ≤ N: K(1/α − 1), in the fractions of :func:`exact_rank`."""
-    exact = Fraction(check_alpha(alpha))
+    """The least N whose rank is at most N: 1/α, and one less at a single client."""
     # Below 1e-12 no number of nodes that exist suffices.
-    return max(1, ceil(clients * (1 / (exact.limit_denominator(10**12) or exact) - 1)))
+    rate = 1 - level_of(alpha)
+    return max(1, ceil(1 / rate) - (clients == 1)) if rate else 10**12
 
 
 def _facts(
@@ -275,6 +264,7 @@ def _facts(
             name=name,
             nodes=int(nodes[k]),
             labelled=int(labelled[k]),
+            unlabelled=int(nodes[k] - labelled[k]),
             labels=dict(zip(graph.label_names, table[k].tolist(), strict=True)),
             calibration=None if calibration is None else int(calibration[k]),
             edges=int(inner[k]),
@@ -352,8 +342,8 @@ def _of_graph(facts: GraphFacts) -> list[str]:
         )
     if facts.unlabelled:
         said.append(
-            f"{_many(facts.unlabelled, 'node')} without a label: neighbours of the others, but "
-            "never used to train, calibrate or test."
+            f"{_many(facts.unlabelled, 'node')} without a label: they get sets and are neighbours "
+            "of the others, but are never used to train, calibrate or test."
         )
     if facts.missing:
         said.append(

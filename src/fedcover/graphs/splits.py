@@ -1,5 +1,5 @@
 """Roles of the nodes inside each client (paper, section 5.1): 20 % train, of which 20 % serve
-as validation, and of the rest one half calibrates, the other half tests."""
+as validation, and of the rest one half calibrates, the other half tests, unless told otherwise."""
 
 from collections.abc import Sequence
 from enum import IntEnum
@@ -24,7 +24,12 @@ ROLE_WORDS = {name: int(role) for name, role in zip(ROLE_NAMES, Role, strict=Tru
 ROLE_WORDS |= {"training": 0, "val": 1, "validation": 1, "cal": 2, "calibration": 2, "testing": 3}
 """Roles by all words that stand for them, in lower case."""
 
-NO_ROLE = -1  # A node without a label is used for nothing: it is only seen as a neighbour
+NO_ROLE = -1  # A node without a label: a neighbour to others, and somebody to make a set for
+
+
+def is_asked(roles: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Which nodes sets are made for: test nodes, and those without a label."""
+    return np.asarray((roles == Role.TEST) | (roles == NO_ROLE))
 
 
 def check_roles(roles: NDArray[np.integer]) -> None:
@@ -47,12 +52,14 @@ def split(
     given: NDArray[np.integer] | None = None,
     names: Sequence[str] | None = None,
     labelled: NDArray[np.bool_] | None = None,
+    test: float | None = None,
 ) -> NDArray[np.int8]:
     """Give every node (n,) a :class:`Role`, inside each client apart.
 
     Of a client's n nodes, round(train·n), at least one, are set aside for training; of these,
     round(valid·that) become validation, but never the last one. The rest is halved, test taking
-    the odd node. ``given`` is the graph's own split column: it is checked and returned.
+    the odd node; with ``test``, round(test·n) nodes test, at least one unless it is 0, and what is
+    left calibrates. ``given`` is the graph's own split column: it is checked and returned.
     ``names`` are the clients' names in errors. Nodes that are not ``labelled`` get
     :data:`NO_ROLE`, and the others are divided as if they were alone; every client needs some.
     """
@@ -61,6 +68,11 @@ def split(
         raise UsageError(f"train is {train}, but must lie strictly between 0 and 1.")
     if not 0 <= valid < 1:
         raise UsageError(f"valid is {valid}, but must be at least 0 and below 1.")
+    if test is not None and not (test >= 0 and train + test < 1):
+        raise UsageError(
+            f"test is {test} and train is {train}, but test must be at least 0, and both together "
+            "below 1: the rest calibrates."
+        )
     all_sizes = np.bincount(client)
     names = names or list(map(str, range(len(all_sizes))))
     kept = np.arange(len(client)) if labelled is None else np.flatnonzero(labelled)
@@ -84,14 +96,18 @@ def split(
     held_out = np.maximum(np.rint(train * sizes), 1).astype(np.int64)
     validation = np.minimum(np.rint(valid * held_out).astype(np.int64), held_out - 1)
     rest = sizes - held_out
-    too_small = np.flatnonzero(rest < 2)
+    tests = rest - rest // 2
+    if test is not None:
+        tests = np.maximum(np.rint(test * sizes), test > 0).astype(np.int64)
+    too_small = np.flatnonzero(rest - tests < 1)
     if len(too_small):
         k = too_small[0]
         raise DataError(
-            f"Client {names[k]} has too few nodes, {sizes[k]}, to train on {train:.0%} of them "
-            "and keep at least one for calibration and one for testing."
+            f"Client {names[k]} has too few nodes, {sizes[k]}, to train on {train:.0%} of them"
+            f"{f', test on {test:.0%}' if test else ''} and keep at least one for calibration"
+            f"{' and one for testing' if test is None else ''}."
         )
-    counts = np.stack([held_out - validation, validation, rest // 2, rest - rest // 2], axis=1)
+    counts = np.stack([held_out - validation, validation, rest - tests, tests], axis=1)
     numbers = np.tile(np.arange(len(Role), dtype=np.int8), len(sizes))
     roles[kept[_shuffled(owner, rng)]] = np.repeat(numbers, counts.ravel())
     return roles
@@ -142,7 +158,14 @@ def _check_given(
     if wrong.any():
         raise DataError(f"The split has the value {roles[wrong][0]}, but roles are 0 … 3.")
     for role in (Role.TRAIN, Role.CALIB, Role.TEST):
-        without = np.flatnonzero(np.bincount(client[roles == role], minlength=len(names)) == 0)
-        if len(without):
-            word = ROLE_NAMES[role]
-            raise DataError(f"Client {names[without[0]]} has no node with split '{word}'.")
+        check_counts(role, np.bincount(client[roles == role], minlength=len(names)), names)
+
+
+def check_counts(
+    role: Role, counts: Sequence[int] | NDArray[np.integer], names: Sequence[str]
+) -> None:
+    """Refuse a client without any node of this role; it is no fault if nobody has one to test."""
+    without = np.flatnonzero(np.asarray(counts) == 0)
+    if len(without) and (role is not Role.TEST or len(without) < len(names)):
+        word = ROLE_NAMES[role]
+        raise DataError(f"Client {names[without[0]]} has no node with split '{word}'.")

@@ -18,11 +18,11 @@ CELL = ("dataset", "clients", "method", "variant", "model", "score", "quantile",
 
 
 def summarise_cells(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row a cell; ``inside`` is None where nothing is promised."""
-    promised = pl.when(pl.col("status") != "none")
+    """One row a cell; ``inside``, of re-splits, is None where nothing is promised."""
+    promised = pl.when(pl.col("resplit_status") != "none")
     return summarise_rows(rows, CELL).with_columns(
         (1 - pl.col("alpha")).round(6).alias("level"),
-        promised.then(pl.col("status") == "inside").alias("inside"),
+        promised.then(pl.col("resplit_status") == "inside").alias("inside"),
     )
 
 
@@ -88,7 +88,7 @@ def _table(
 
 def _texts(cell: dict[str, Any]) -> dict[str, str]:
     spread = "" if cell["set_size_sd"] is None else f" ± {cell['set_size_sd']:.2f}"
-    mark = "▼" if cell["below"] else "▲" if cell["status"] == "above" else ""
+    mark = "▼" if cell["below"] else "▲" if cell["resplit_status"] == "above" else ""
     texts = {"size": f"{cell['set_size']:.2f}{spread}", "covers": f"{cell['coverage']:.3f}{mark}"}
     if cell["published"] is not None:
         texts["paper"] = f"{cell['published']:.2f}"

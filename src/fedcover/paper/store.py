@@ -16,6 +16,7 @@ from fedcover.errors import DataError
 from fedcover.files import write_whole
 from fedcover.paper.grid import Cell
 from fedcover.paper.rows import ROWS
+from fedcover.tables import with_later
 
 
 def write(path: Path, content: bytes) -> None:
@@ -39,7 +40,7 @@ def read_rows(path: Path) -> pl.DataFrame:
     if not path.is_file():
         raise DataError(f"{path} does not exist; make it with fedcover paper TARGET.")
     try:
-        return pl.read_parquet(path, glob=False).select(ROWS.names()).cast(ROWS)
+        return with_later(pl.read_parquet(path, glob=False)).select(ROWS.names()).cast(ROWS)
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"{path} cannot be read; delete it and run again: {reason}.") from error

@@ -70,5 +70,6 @@ ANSWERS: dict[str, Callable[[Party, str, Message], Message]] = {
     "raps": calibration.raps,
     "diffusion": calibration.diffusion,
     "quantile": calibration.quantile,
+    "spread": calibration.spread,
     "sets": calibration.sets,
 }

@@ -164,24 +164,44 @@ def quantile(party: "Party", part: str, query: Message) -> Message:
     """What the search for one case's threshold asks about calibration nodes."""
     method, _, step = part.rpartition("/")
     _, rule, name, _ = step.split(" ")
-    calib, y = party.data.nodes(Role.CALIB), party.data.y
-    true = scores(party, method, name)[calib, y[calib]]
+    true = _calibration_scores(party, method, name)
     if party.config.calibrate != "pooled":
+        calib = party.data.nodes(Role.CALIB)
         return conformal.group_client((true, member(party)[calib]), query)
     return conformal.RULES[rule].client(true, query)
 
 
+def spread(party: "Party", part: str, query: Message) -> Message:
+    """How the calibration scores of each kind are spread, to tell who is unlike the others."""
+    method = part.rpartition("/")[0]
+    own = [_calibration_scores(party, method, name) for name in party.config.scores]
+    return conformal.spread_client(own, query)
+
+
+def _calibration_scores(party: "Party", method: str, name: str) -> NDArray[np.float32]:
+    """Those of the true labels."""
+    calib = party.data.nodes(Role.CALIB)
+    return scores(party, method, name)[calib, party.data.y[calib]]
+
+
 def sets(party: "Party", part: str, query: Message) -> Message:
-    """Make the sets of the test nodes, keep them, and count what they hold."""
-    method, test = part.rpartition("/")[0], party.data.nodes(Role.TEST)
+    """Make the sets of the nodes asked about, keep them, and count what those of test nodes hold.
+
+    Without a test node, the sets of nodes without a label are counted, and the calibration nodes
+    that the model is right about.
+    """
+    method, data, asked = part.rpartition("/")[0], party.data, party.data.asked
     made = party.sets[method] = [
-        sets_of(party, method, name, q_hat, test)
+        sets_of(party, method, name, q_hat, asked)
         for (name, _, _), q_hat in zip(cases_of(party.config), query["q_hat"], strict=True)
     ]
-    y = party.data.y[test]
-    right = (logits(party, method)[test].argmax(axis=1) == y).sum()
+    test = data.nodes(Role.TEST)
+    judged = test if len(test) else data.nodes(Role.CALIB)
+    right = (logits(party, method)[judged].argmax(axis=1) == data.y[judged]).sum()
+    counted = np.isin(asked, test) if len(test) else np.ones(len(asked), dtype=bool)
+    y = data.y[asked[counted]]
     return {
-        "tally": np.stack([tally(one, y) for one in made]),
+        "tally": np.stack([tally(one[counted], y) for one in made]),
         "correct": np.array([right], dtype=np.int64),
     }
 

@@ -16,7 +16,7 @@ from fedcover.config import Config
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
-from fedcover.graphs.splits import NO_ROLE, Role, split
+from fedcover.graphs.splits import NO_ROLE, Role, check_counts, is_asked, split
 from fedcover.training.plan import Features
 
 
@@ -52,9 +52,16 @@ class PartyData:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many nodes there are, and of which role: all that the coordinator learns of them."""
+        """How many nodes there are, of which role, and without a label: all that the coordinator
+        learns of them."""
         roles = {role.name.lower(): len(self.nodes(role)) for role in Role}
-        return {"nodes": len(self.roles)} | roles
+        unlabelled = int((self.roles == NO_ROLE).sum())
+        return {"nodes": len(self.roles)} | roles | {"unlabelled": unlabelled}
+
+    @property
+    def asked(self) -> NDArray[np.int64]:
+        """The nodes that sets are made for: test nodes, and those without a label."""
+        return np.flatnonzero(is_asked(self.roles))
 
 
 def party_data(graph: Data, config: Config, seed: int, number: int, name: str) -> PartyData:
@@ -80,21 +87,23 @@ def cut_parties(
             links = np.stack([place, np.searchsorted(part.nodes, lost[1])])
             data = replace(data, far=_part(whole, ClientGraph(far, lost[:, :0])), far_links=links)
         parties.append(data)
+    check_counts(Role.TEST, [len(one.nodes(Role.TEST)) for one in parties], partition.names)
     return parties
 
 
 def whole_party(graph: Data, partition: Partition, parties: Sequence[PartyData]) -> PartyData:
     """One owner of everything, with the roles and the numbers that the parties have drawn."""
-    roles = gathered(partition, [party.roles for party in parties])
-    u = gathered(partition, [party.u for party in parties])
+    roles = gathered(partition.client, [party.roles for party in parties])
+    u = gathered(partition.client, [party.u for party in parties])
     return replace(_unassigned(graph, parties[0].seed, 0, "0"), roles=roles, u=u)
 
 
-def gathered(partition: Partition, by_party: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """What the parties hold, in the order of the whole graph's nodes."""
+def gathered(client: NDArray[np.integer], by_party: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """What the parties hold, in the order of the whole graph's nodes; ``client`` says whose each
+    node is."""
     joined = np.concatenate(by_party)
     whole = np.empty_like(joined)
-    whole[np.argsort(partition.client, kind="stable")] = joined
+    whole[np.argsort(client, kind="stable")] = joined
     return whole
 
 
@@ -136,6 +145,7 @@ def _with_roles(data: PartyData, config: Config, given: NDArray[np.integer] | No
         np.random.default_rng([*data.key, 0x5917]),
         train=config.train,
         valid=config.valid,
+        test=config.test,
         given=given,
         names=[data.name],
         labelled=data.y != NO_LABEL,

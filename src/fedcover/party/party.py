@@ -50,19 +50,11 @@ class Party:
         # Of the models that it has, by part.
         self.weights: MutableMapping[str, Weights] = {} if weights is None else weights
         self.recall = recall
-        self.sets: dict[str, list[NDArray[np.bool_]]] = {}  # by method: of its test nodes
+        self.sets: dict[str, list[NDArray[np.bool_]]] = {}  # by method: of the nodes asked about
         self._logits: dict[str, NDArray[np.float32]] = {}
         self.made: dict[Any, Any] = {}  # see once()
         self.training: dict[str, Any] = {}  # under way: a LocalTraining, or FedSage+'s NeighGens
         self.engine: type[Program | Reference] = Program  # how it trains
-
-    def speaking_for(self, roles: NDArray[np.int8], number: int) -> "Party":
-        """One that knows what this one knows, asked about some of its nodes alone: of an owner of
-        everything, those that a party of the federation had."""
-        data = replace(self.data, roles=roles, number=number)
-        other = Party(data, self.config, self.classes, self.told, self.weights)
-        other._logits, other.made = self._logits, self.made
-        return other
 
     @property
     def number(self) -> int:
@@ -127,7 +119,9 @@ class Party:
 
     def plan(self, part: str) -> Plan:
         """How the model of this part is trained."""
-        return plan_of(self.config, self.classes, part)
+        plan, name = plan_of(self.config, self.classes, part), part.rpartition("/")[0]
+        decay = self.told.get(f"{name}/decay")
+        return plan if decay is None else replace(plan, weight_decay=float(decay["weight_decay"]))
 
     def graph_of(self, part: str) -> PartyGraph:
         """The graph that the model of this part is trained on."""

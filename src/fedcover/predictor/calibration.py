@@ -1,7 +1,7 @@
 """What a predictor remembers of its calibration, enough for a threshold at any level, and for which
 nodes that level is promised."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,23 +9,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcover import conformal
-from fedcover.conformal.checks import Shares
-from fedcover.graphs.inspection import TEST_SLACK
+from fedcover.errors import UsageError
 
 POOLED = "pooled"
+DOUBTFUL = 0.01
+"""A smaller p-value calls the promise for new nodes doubtful."""
+SLACK = 0.02
+"""Total variation up to which two spreads of nodes over the clients count as the same."""
 PROMISES = {
-    "test": "yes",
-    "unlabelled": "if labels are missing at random",
+    "test": "yes, on average over them",
+    "unlabelled": "yes, on average over them, if labels are missing at random at each client",
     "changed": "no: it or its neighbourhood has changed since calibration",
     "new": "no: it is new, which needs new calibration nodes",
     "train": "no: the model was trained on it",
     "valid": "no: the model was chosen with it",
     "calib": "no: the threshold was chosen with it",
 }
-"""Whether a node's set keeps its level, by what the node is."""
+"""Whether sets keep their level, by what a node is."""
 
-WEIGHED = "yes, where clients count by their calibration nodes"
-SHARED = "yes, for the shares of clients that the run was given"
+RECALIBRATED = PROMISES | {
+    "test": "yes, on average over test nodes, changed or not",
+    "unlabelled": "yes, on average over unlabelled nodes, changed or not, "
+    "if labels are missing at random at each client",
+    "new": "yes, on average over new nodes, if they join as the old ones did",
+}
+"""The same after recalibration; a changed node is told what it was before."""
+
+WEIGHED = "yes, on average, but with clients counted by their calibration nodes"
+SHARED = "yes, on average, but with clients counted by their shares in the run"
+OF_ALL = "yes, on average, but with clients counted by their shares of all nodes asked about"
 EVERYTHING = "yes: every label, for less there are too few calibration nodes"
 
 
@@ -43,8 +55,8 @@ class Groups:
 class Calibration:
     """The calibration nodes' scores in ascending order, and whose they are; not their nodes.
 
-    ``clients`` counts all clients, also those without a calibration node. With ``groups``, each of
-    them has a threshold of its own (docs/guarantee.md).
+    ``clients`` counts all clients, also those without a calibration node; one owner is one client.
+    With ``groups``, each of them has a threshold of its own (docs/guarantee.md).
     """
 
     scores: NDArray[np.float32]
@@ -74,28 +86,72 @@ class Calibration:
         """As ``--calibrate`` has it."""
         return POOLED if self.groups is None else self.groups.kind
 
-    def pooled(self, alpha: float, rule: str, shares: Shares | None = None) -> conformal.Threshold:
-        """The one threshold of all nodes."""
-        shares = shares if rule == "mixture" else None
-        return conformal.calibrate(self._by_client(self.scores), alpha, rule, shares=shares)
+    def pooled(
+        self, alpha: float, rule: str, terms: conformal.Terms = conformal.NO_TERMS
+    ) -> conformal.Threshold:
+        """The one threshold of all nodes; the terms are for the rule ``exact``."""
+        said = vars(terms) if rule == "exact" else {}
+        return conformal.calibrate(self._by_client(self.scores), alpha, rule, **said)
 
     def thresholds(
-        self, alpha: float, rule: str, shares: Shares | None = None
+        self, alpha: float, rule: str, terms: conformal.Terms = conformal.NO_TERMS
     ) -> Sequence[conformal.Threshold]:
         """Those of all groups, or the pooled one alone; what was asked before is remembered."""
-        asked = alpha, rule, None if shares is None else tuple(shares)
+        asked = alpha, rule, terms
         if asked not in self._found:  # many groups take a while
             if self.groups is None:
-                self._found[asked] = (self.pooled(alpha, rule, shares),)
+                self._found[asked] = (self.pooled(alpha, rule, terms),)
             else:
                 scores, member = self._by_client(self.scores), self._by_client(self.groups.member)
-                groups = len(self.groups.names)
-                own = conformal.group_thresholds(scores, member, alpha, groups=groups, rule=rule)
+                groups, terms = (
+                    len(self.groups.names),
+                    terms if rule == "exact" else conformal.NO_TERMS,
+                )
+                own = conformal.group_thresholds(
+                    scores, member, alpha, groups=groups, rule=rule, terms=terms
+                )
                 self._found[asked] = tuple(own)
         return self._found[asked]
 
+    def p_values(
+        self,
+        scores: NDArray[np.float32],
+        member: NDArray[np.int64] | None,
+        rule: str,
+        terms: conformal.Terms = conformal.NO_TERMS,
+    ) -> NDArray[np.float64]:
+        """Of every node and label: the sets of :meth:`thresholds` are {p > alpha} at any level.
+
+        ``member`` says which group each node is in, as for :func:`promises`.
+        """
+        if rule == "exact" and terms.confidence is not None:
+            raise UsageError(
+                "p_values cannot be had for the rule 'exact' with confidence, whose sets are no "
+                "{p > alpha}; take a run without confidence."
+            )
+        held = self._by_client(self.scores)
+        shares = terms.shares if rule == "exact" else None
+        weights = conformal.rule_weights(rule, [len(own) for own in held], shares)
+        pooled = conformal.p_values(scores, held, weights)
+        if self.groups is None:
+            return pooled
+        found, groups = pooled.copy(), self._by_client(self.groups.member)
+        for g in range(len(self.groups.names)):
+            own = [values[of == g] for values, of in zip(held, groups, strict=True)]
+            there = (slice(None), g) if member is None else np.flatnonzero(member == g)
+            found[there] = conformal.group_p_values(scores[there], own, rule, pooled[there])
+        return found
+
     def _by_client(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
         return [values[self.client == k] for k in range(self.clients)]
+
+
+def promising(p_value: float | None) -> Mapping[str, str]:
+    """The promises after recalibration, by how likely new nodes are to differ by chance alone."""
+    if p_value is None or p_value >= DOUBTFUL:
+        return RECALIBRATED
+    doubt = f"doubtful: new nodes differ from the calibration nodes (p = {p_value:.3g})"
+    return {**RECALIBRATED, "new": doubt}
 
 
 def promises(
@@ -105,18 +161,22 @@ def promises(
     calibration: Calibration,
     thresholds: Sequence[conformal.Threshold],
     rule: str,
-    shares: Sequence[float] | None = None,
+    terms: conformal.Terms = conformal.NO_TERMS,
+    words: Mapping[str, str] = PROMISES,
 ) -> list[str]:
-    """Whether each node's set keeps its level: by what the node is (``PROMISES``), and for those
+    """Whether each node's set keeps its level: by what the node is (``words``), and for those
     that a promise is possible for, by the rule, by who has too few calibration nodes, and by how
-    test nodes are spread over the clients.
+    nodes of its kind are spread over the clients.
 
     ``member`` says which threshold each node takes; None: it is not the node that decides.
-    ``shares`` are the clients' under the rule ``mixture``.
+    ``terms`` are those of the rule ``exact``.
     """
-    said = np.array([PROMISES[kind] for kind in kinds], dtype=object)
-    tested = kinds == "test"
-    possible = tested | (kinds == "unlabelled")
+    if calibration.clients == 1:  # one owner has calibrated, whoever had the nodes
+        client = np.zeros_like(client)
+    said = np.array([words[kind] for kind in kinds], dtype=object)
+    hoped = [kind for kind in words if words[kind].startswith("yes")]
+    possible = np.isin(kinds, hoped)
+    tested = possible & (kinds != "unlabelled")
     groups = calibration.groups
     small = np.array([isinstance(t, conformal.GroupThreshold) and t.fell_back for t in thresholds])
     unbounded = np.isinf([threshold.q_hat for threshold in thresholds])
@@ -126,26 +186,37 @@ def promises(
         pair = calibration.client * len(groups.names) + groups.member
         alone = possible & ~np.isin(client * len(groups.names) + member, pair)
         if groups.kind != "client":  # a client's own promise does not depend on the others
-            there = tested & ~alone
-            far = _apart(client[there], member[there], calibration, groups)
-            said[there & far[member]] = WEIGHED
+            for kind in hoped:
+                there = tested & ~alone & (kinds == kind)
+                far = _apart(client[there], member[there], calibration, groups)
+                said[there & far[member]] = WEIGHED + _condition(words[kind])
         said[possible & small[member]] = f"no: its {groups.kind} has too few calibration nodes"
         of = "" if groups.kind == "client" else f" of its {groups.kind}"
         said[alone] = f"no: its client has no calibration node{of}"
         said[tested & unbounded[member]] = EVERYTHING
     elif unbounded.all():
         said[tested] = EVERYTHING
-    else:  # are test nodes spread over the clients as the theorem draws them?
-        weights = np.bincount(calibration.client, minlength=calibration.clients) + 1
-        if rule == "mixture" and shares is not None:
-            weights = np.array(shares)
-        test = np.bincount(client[tested], minlength=calibration.clients)
-        if test.any() and total_variation(test, weights) > TEST_SLACK:
-            said[tested] = SHARED if rule == "mixture" else WEIGHED
+    else:  # are nodes spread over the clients as the theorem draws them?
+        weights = np.bincount(calibration.client, minlength=calibration.clients)
+        if rule == "theorem1":
+            weights = weights + 1
+        elif terms.shares is not None:
+            weights = np.array(terms.shares)
+        for kind in hoped:
+            asked = np.bincount(client[kinds == kind], minlength=calibration.clients)
+            if asked.any() and total_variation(asked, weights) > SLACK:
+                shared = SHARED if words is PROMISES else OF_ALL
+                counted = shared if rule == "exact" and terms.shares is not None else WEIGHED
+                said[kinds == kind] = counted + _condition(words[kind])
         if small.any():
             names = ", ".join(np.array(groups.names)[small]) if groups else ""
             said[possible] += f", but not for each class: too few calibration nodes of {names}"
     return [str(one) for one in said]
+
+
+def _condition(word: str) -> str:
+    _, condition, rest = word.partition(", if ")
+    return condition + rest
 
 
 def _apart(
@@ -156,12 +227,11 @@ def _apart(
     bins = [np.arange(count + 1) for count in (len(groups.names), calibration.clients)]
     held = np.histogram2d(groups.member, calibration.client, bins)[0]
     test = np.histogram2d(member, client, bins)[0]
-    weights = held + (held > 0)
-    share = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
+    share = held / np.maximum(held.sum(axis=1, keepdims=True), 1)
     nodes = 1 / np.maximum(test.sum(axis=1), 1) + 1 / np.maximum(held.sum(axis=1), 1)
     # Half the expected sum of |normal| deviations, twice.
     chance = np.sqrt(2 / np.pi * (share * (1 - share)) * nodes[:, None]).sum(axis=1)
-    apart = total_variation(test, weights) > TEST_SLACK + chance
+    apart = total_variation(test, held) > SLACK + chance
     return np.asarray(test.any(axis=1) & apart)
 
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load as unpack
 from scipy import sparse
 
 from fedcover.config.names import MODELS
-from fedcover.conformal import GRAPH_SCORES, RULES, SCORES, Diffusion, RapsConstants
+from fedcover.conformal import GRAPH_SCORES, RULES, SCORES, Diffusion, RapsConstants, Terms
 from fedcover.errors import DataError, UsageError
 from fedcover.files import check_regular
 from fedcover.graphs.scaling import Scaling
@@ -42,12 +42,17 @@ def load_predictor(path: str | Path, method: str | None = None) -> Predictor:
             f"{file} was written by a newer fedcover (format {version}); this one reads up to "
             f"{saving.FORMAT}."
         )
+    if isinstance(version, int) and version < saving.FORMAT:
+        raise DataError(
+            f"{file} was written by an earlier fedcover (format {version}), whose sets promise "
+            "otherwise; make it anew with fedcover run."
+        )
     raw = _bytes(folder / saving.ARRAYS)
     intact = sums.get(saving.JSON) == saving.checksum(content)
     if intact and sums.get(saving.ARRAYS) != saving.sha256(raw):
         raise DataError(f"{folder / saving.ARRAYS} is damaged: it is not what was written.")
     try:
-        _must(type(version) is int and version >= 1, f"its format is {version!r}")
+        _must(version == saving.FORMAT, f"its format is {version!r}")
         _must(intact, "it is not what was written")
         predictor = _predictor(content, unpack(raw))
     except Exception as error:  # whatever a damaged file leads to
@@ -119,9 +124,9 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
         ),
         diffusion={name: Diffusion(*one) for name, one in content["diffusion"].items()},
         quantiles=tuple(map(str, content["quantiles"])),
-        shares=tuple(map(float, content["shares"])) if content["shares"] else None,
+        terms=_terms(content["terms"], parts),
         calibrations={
-            name: _calibration(arrays, name, one, len(labels), len(clients))
+            name: _calibration(arrays, name, one, len(labels), len(clients), parts)
             for name, one in content["scores"].items()
         },
         known=RunNodes(bytes.fromhex(content["salt"]), **known),
@@ -132,12 +137,11 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
         card=content["card"],
     )
     raps, scaling = predictor.raps, predictor.scaling
-    shares, rules = predictor.shares, predictor.quantiles
+    rules = predictor.quantiles
     _must(len(predictor.models) >= 1, "there must be a model")
     _must(len(predictor.generated) == parts, "generated neighbours must be given for each client")
     _must(bool(rules), "a quantile rule is missing")
     _must(all(rule in RULES for rule in rules), "a quantile rule is unknown")
-    _must(shares is None or len(shares) == len(clients), "shares must be given for each client")
     _must(bool(predictor.calibrations), "it has no score")
     _must(raps is None or all(map(math.isfinite, raps)), "RAPS's constants must be numbers")
     _check_mixture(predictor)
@@ -183,14 +187,14 @@ def _generated(arrays: Arrays, client: int, features: int, weight: float) -> Gen
 
 
 def _calibration(
-    arrays: Arrays, name: str, content: Mapping[str, Any], labels: int, clients: int
+    arrays: Arrays, name: str, content: Mapping[str, Any], labels: int, clients: int, parts: int
 ) -> Calibration:
     _must(name in SCORES or name in GRAPH_SCORES, f"the score {name!r} is unknown")
     scores, client, groups = arrays[f"scores.{name}"], arrays[f"scores.{name}.client"], None
     _must(scores.ndim == 1 and scores.dtype == np.float32, "scores must be float32")
     rising = bool((scores[1:] >= scores[:-1]).all()) and not np.isnan(scores).any()
     _must(rising, "scores must rise")
-    _array(client, scores.shape, "scores' clients", "i", 0, clients - 1)
+    _array(client, scores.shape, "scores' clients", "i", 0, parts - 1)
     if content["groups"] is not None:
         names, kind = tuple(map(str, content["groups"])), str(content["kind"])
         groups = Groups(kind, names, arrays[f"scores.{name}.member"])
@@ -198,7 +202,16 @@ def _calibration(
         _must(kind in wanted, f"{kind!r} is no kind of group")
         _must(len(set(names)) == len(names) == wanted[kind], "the groups do not fit")
         _array(groups.member, scores.shape, "scores' groups", "i", 0, len(names) - 1)
-    return Calibration(scores, client, clients, groups)
+    return Calibration(scores, client, parts, groups)
+
+
+def _terms(content: Mapping[str, Any], clients: int) -> Terms:
+    shares, confidence = content["shares"], content["confidence"]
+    if shares is not None:
+        shares = tuple(map(float, shares))
+        _must(len(shares) == clients, "shares must be given for each client")
+        _must(all(math.isfinite(s) and s >= 0 for s in shares) and any(shares), "shares are wrong")
+    return Terms(shares, confidence if confidence is None else float(confidence))
 
 
 def _check_mixture(predictor: Predictor) -> None:

@@ -1,7 +1,7 @@
 """Sets for the nodes of a graph from a model that was trained and calibrated before."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,12 +13,12 @@ from torch_geometric.data import Data
 from fedcover import conformal
 from fedcover.errors import UsageError
 from fedcover.graphs.datasets import load
-from fedcover.graphs.labels import NO_LABEL
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema
-from fedcover.predictor.calibration import PROMISES, Calibration, Groups, promises
+from fedcover.predictor.calibration import PROMISES, Calibration, promises, promising
 from fedcover.predictor.inference import Model, View
-from fedcover.predictor.nodes import Generated, RunNodes, numbered
+from fedcover.predictor.nodes import Generated, RunNodes
+from fedcover.predictor.recalibration import Recalibration, labels, member, recalibrated
 from fedcover.tables import sets_frame, spelt
 
 
@@ -41,7 +41,7 @@ class Predictor:
     empty_sets: bool
     diffusion: Mapping[str, conformal.Diffusion]  # by graph score
     quantiles: tuple[str, ...]  # the run's quantile rules
-    shares: tuple[float, ...] | None  # the clients' shares of test nodes, for the rule ``mixture``
+    terms: conformal.Terms  # of the rule ``exact``
     calibrations: Mapping[str, Calibration]  # by score
     known: RunNodes
     schema: Schema | None = None  # of the tables that it was trained with
@@ -49,6 +49,7 @@ class Predictor:
     gaps: tuple[int, ...] = ()  # features that were missing at some node
     group: str | None = None  # the column of groups
     card: Mapping[str, Any] = field(default_factory=dict)
+    recalibration: Recalibration | None = None  # where scores are of a later graph
 
     def read(
         self,
@@ -76,13 +77,23 @@ class Predictor:
         score: str | None = None,
         only: Sequence[str] | str | None = None,
         quantile: str | None = None,
+        *,
+        recalibrate: bool = False,
+        p_values: bool = False,
+        allow_empty: bool = False,
     ) -> pl.DataFrame:
         """One row a node: its set at level 1 − ``alpha``, and whether the level is promised for it.
 
         ``graph`` may be a path or a name, as for :meth:`read`. ``only`` keeps nodes of these kinds
         (the keys of ``PROMISES``). ``score`` and ``quantile`` are among those of the run, by
-        default its first.
+        default its first. ``recalibrate`` takes the thresholds of :meth:`recalibrated`.
+
+        ``p_values`` adds a column of lists: a p-value for each of ``labels``, and the set is
+        {p > alpha}. Unless ``allow_empty``, a set holds at least the label with the lowest score.
         """
+        if recalibrate:
+            more = {"p_values": p_values, "allow_empty": allow_empty}
+            return self.recalibrated(graph).predict(graph, alpha, score, only, quantile, **more)
         score, rule = self.chosen("score", score), self.chosen("quantile", quantile)
         thresholds = self.thresholds(alpha, score, rule)
         only = (only,) if isinstance(only, str) else only
@@ -91,25 +102,30 @@ class Predictor:
                 raise UsageError(f"only has {kind!r}; it must be one of {', '.join(PROMISES)}.")
         view = self.view(graph)
         nodes, scores, calibration = view.nodes, view.scores(score), self.calibrations[score]
-        if not self.empty_sets:
+        group, changed = member(view, calibration.groups), view.changed(score)
+        likely = calibration.p_values(scores, group, rule, self.terms) if p_values else None
+        if not (allow_empty and self.empty_sets):  # the top label belongs to the set
             scores[np.arange(len(scores)), scores.argmin(axis=1)] = -np.inf
-        member, changed = _member(view, calibration.groups), view.changed(score)
         q_hats = np.array([threshold.q_hat for threshold in thresholds], dtype=np.float32)
-        if member is not None:
-            sets = conformal.prediction_sets(scores, q_hats[member], per="node")
+        if group is not None:
+            sets = conformal.prediction_sets(scores, q_hats[group], per="node")
         elif calibration.kind == "class":
             sets = conformal.prediction_sets(scores, q_hats, per="label")
         else:
             sets = conformal.prediction_sets(scores, q_hats[0])
-        if self.known.group is not None and member is not None:
-            changed = changed | (self.known.group[nodes.place] != member)
-        kinds = nodes.kinds(changed)
-        said = promises(kinds, nodes.client, member, calibration, thresholds, rule, self.shares)
-        numbers = [self.labels.index(label) for label in view.graph.label_names]
+        if self.known.group is not None and group is not None:
+            changed = changed | (self.known.group[nodes.place] != group)
+        kinds = promised = nodes.kinds(changed)
+        words: Mapping[str, str] = PROMISES
+        if self.recalibration is not None:  # changed or not, roles were dealt alike
+            promised, words = nodes.kinds(changed & False), promising(self.recalibration.p_value)
+        said = promises(
+            promised, nodes.client, group, calibration, thresholds, rule, self.terms, words
+        )
         table = sets_frame(
             view.graph.node_ids,
             spelt(self.clients, nodes.client),
-            np.array([*numbers, NO_LABEL])[view.graph.y.numpy()],
+            labels(view),
             self.labels,
             sets,
         )
@@ -119,7 +135,19 @@ class Predictor:
             confidence=view.probs.max(axis=1).astype(np.float32),
             promise=pl.Series(said),
         )
+        if likely is not None:
+            table = table.with_columns(p_values=pl.Series(likely).arr.to_list())
         return table if only is None else table.filter(pl.col("kind").is_in(list(only)))
+
+    def recalibrated(self, graph: Data | str | Path) -> "Predictor":
+        """For this graph, which may have grown: its calibration nodes are scored anew, beside their
+        new neighbours, so that new and changed nodes have a promise (docs/guarantee.md).
+
+        The graph must hold their labels. Generated neighbours are left out, since new nodes have
+        none. What a user must know is in ``recalibration.notes``.
+        """
+        alike = replace(self, generated=(None,) * len(self.generated))
+        return recalibrated(alike, alike.view(graph))
 
     def probs(self, graph: Data | str | Path) -> NDArray[np.float64]:
         """Every node's calibrated probabilities, nodes × ``labels``."""
@@ -132,14 +160,14 @@ class Predictor:
     def q_hat(self, alpha: float, score: str | None = None, quantile: str | None = None) -> float:
         """The threshold at level 1 − ``alpha``; the pooled one, where groups have their own."""
         score, rule = self.chosen("score", score), self.chosen("quantile", quantile)
-        return self.calibrations[score].pooled(alpha, rule, self.shares).q_hat
+        return self.calibrations[score].pooled(alpha, rule, self.terms).q_hat
 
     def thresholds(
         self, alpha: float, score: str | None = None, quantile: str | None = None
     ) -> Sequence[conformal.Threshold]:
         """The thresholds of all groups in their order, or the one for everybody."""
         score, rule = self.chosen("score", score), self.chosen("quantile", quantile)
-        return self.calibrations[score].thresholds(alpha, rule, self.shares)
+        return self.calibrations[score].thresholds(alpha, rule, self.terms)
 
     def chosen(self, what: Literal["score", "quantile"], name: str | None = None) -> str:
         """The name itself, if the predictor was calibrated for it; by default the run's first."""
@@ -151,12 +179,3 @@ class Predictor:
                 f"{what} is {name!r}; this predictor was calibrated for {', '.join(known)}."
             )
         return name
-
-
-def _member(view: View, groups: Groups | None) -> NDArray[np.int64] | None:
-    """Which threshold each node takes; None: it is not the node that decides."""
-    if groups is None or groups.kind == "class":
-        return None
-    if groups.kind == "client":
-        return view.nodes.client
-    return numbered(view.graph, "group", groups.names)

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import save as pack
 
 from fedcover.conformal import RULES
+from fedcover.conformal.exchangeability import rejects
 from fedcover.models.gnn import WEIGHTS
 from fedcover.predictor.inference import PLANNED
 from fedcover.predictor.predictor import Predictor
 
-FORMAT = 1
+FORMAT = 2
 JSON, ARRAYS, CARD = "model.json", "arrays.safetensors", "MODEL_CARD.md"
 FOLDER = "model"  # where a run folder keeps its predictors, one folder a method
 
@@ -25,24 +26,29 @@ Arrays = dict[str, NDArray[Any]]
 _RUN = ("method", "seed", "labels", "features", "clients")
 WORDS = (*_RUN, "given", "whole", "temperature", "empty_sets")
 
-PROMISE = """For test nodes that were in the graph when the predictor was calibrated: {band}. Not
-for a node that was added later, or whose neighbourhood has changed: for these the sets are what the
-model says, and a promise needs new calibration nodes. `fedcover predict` says for every node which
-it is."""
+PROMISE = """For test nodes, and for nodes without a label if labels are missing at random within
+each client, that were in the graph when the predictor was calibrated: {band}. Not for a node that
+was added later, or whose neighbourhood has changed: for these the sets are what the model says, and
+a promise needs `fedcover predict --recalibrate`. `fedcover predict` says for every node which it
+is."""
 
 RULED = {
-    "exact": """at least 1 − α with the rule `exact`, for a node drawn from the clients in
-    proportion to their calibration nodes{most}""",
-    "mixture": """at least 1 − α with the rule `mixture`, for a node drawn from the clients by the
-    shares {shares}""",
+    "exact": """at least 1 − α with the rule `exact`, on average over nodes that are drawn from the
+    clients {whom}{firm}{most}""",
+    "theorem1": """at least 1 − α with the rule `theorem1`, on average over nodes that are drawn
+    from the clients in proportion to their calibration nodes{most}""",
 }
-MOST = ", and at most 1 − α + K/(N+K) where no two scores are equal"
+MOST = ", and at most 1 − α + {slack} where no two scores are equal"
+SLACKS = {"exact": "2 max pₖ/nₖ, for a share pₖ and nₖ calibration nodes,", "theorem1": "K/(N+K)"}
 _OF_EACH = """at least 1 − α for every {kind} that has enough calibration nodes, for a node drawn
 from the clients in proportion to theirs of that {kind}"""
 BANDS = {
     "client": "at least 1 − α at every client with 1/α − 1 calibration nodes or more",
     **{kind: _OF_EACH.format(kind=kind) for kind in ("class", "group")},
 }
+MEASURED = """The share of test nodes whose set contains the true label: the mean over the run's
+calibration/test re-splits, and on the split that this predictor was calibrated with."""
+UNLIKE = " Test nodes are NOT like calibration nodes: the promise below does not hold for them."
 NOTHING = "Nothing: {rules} is a rule without a guarantee."
 
 FILES = """Weights, the calibration nodes' scores with their client but without their nodes, and for
@@ -72,7 +78,7 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
         ],
         "generated": [None if one is None else one.weight for one in predictor.generated],
         "quantiles": predictor.quantiles,
-        "shares": predictor.shares,
+        "terms": vars(predictor.terms),
         "diffusion": predictor.diffusion,
         "scores": {
             name: {"kind": one.kind, "groups": one.groups.names if one.groups else None}
@@ -139,11 +145,27 @@ def card_text(predictor: Predictor) -> str:
             f"δ = {spent['delta']:.1g}; weights and counts were not."
         )
     rows = [
-        f"| {row['score']} | {row['quantile']} | {row['alpha']:g} | {row['coverage']:.3f} | "
-        f"{row['set_size']:.2f} |"
+        f"| {row['score']} | {row['quantile']} | {row['alpha']:g} | {_number(row['coverage'], 3)} "
+        f"| {_number(row.get('coverage_split'), 3)} | {_number(row['set_size'], 2)} |"
         for row in card.get("coverage", ())
     ]
-    table = ["| score | rule | α | coverage | labels in a set |", "|---|---|--:|--:|--:|", *rows]
+    measured = MEASURED
+    if any(row["coverage"] is None for row in card.get("coverage", ())):
+        measured = "None: the run had no test nodes. Sizes are those of nodes without a label."
+    table = [
+        "| score | rule | α | coverage | on its own split | labels in a set |",
+        "|---|---|--:|--:|--:|--:|",
+        *rows,
+    ]
+    tests = [
+        _wrapped(
+            f"Calibration against test scores inside clients, {one['score']}: p = "
+            f"{one['p_value']:.3g}; client {one['party']} differs most, p = "
+            f"{one['party_p_value']:.3g}."
+            f"{UNLIKE if rejects(one['p_value'], one['party_p_value']) else ''}"
+        )
+        for one in card.get("exchangeability", ())
+    ]
     held = f"{FILES} {GENERATED}" if any(predictor.generated) else FILES
     sections = {
         f"# Model card: {predictor.method} on {card.get('graph')}": _wrapped(
@@ -155,8 +177,7 @@ def card_text(predictor: Predictor) -> str:
             f"clients: {', '.join(clients)}. Calibrated with {card.get('n_calibration')} nodes. "
             f"{privacy}"
         ),
-        "## Coverage measured": "Mean over the run's calibration/test re-splits.\n\n"
-        + "\n".join(table),
+        "## Coverage measured": "\n\n".join([_wrapped(measured), "\n".join(table), *tests]),
         "## For whom the level is promised": _wrapped(_promise(predictor)),
         "## What is in the files": _wrapped(held),
     }
@@ -169,11 +190,22 @@ def _promise(predictor: Predictor) -> str:
     if not any(RULES[rule].guarantee for rule in predictor.quantiles):
         return NOTHING.format(rules=" or ".join(predictor.quantiles))
     (kind,) = {one.kind for one in predictor.calibrations.values()}
-    shares = ", ".join(f"{share:.3g}" for share in predictor.shares or ())
-    most = MOST if predictor.empty_sets else ""  # a label that is always added covers more
-    ruled = [RULED[rule] for rule in predictor.quantiles if rule in RULED]
-    band = BANDS.get(kind, "; ".join(ruled).format(shares=shares, most=most))
-    return PROMISE.format(band=band)
+    total = sum(predictor.terms.shares or (1,))
+    spread = ", ".join(f"{share / total:.3g}" for share in predictor.terms.shares or ())
+    sure = predictor.terms.confidence
+    whom = f"by the shares {spread}" if spread else "in proportion to their calibration nodes"
+    firm = f", with a confidence of {sure:g} in the calibration nodes at hand" if sure else ""
+    ruled = []
+    for rule in filter(RULED.__contains__, predictor.quantiles):
+        # A label that is always added covers more, and so does confidence.
+        bounded = predictor.empty_sets and not (sure and rule == "exact")
+        most = MOST.format(slack=SLACKS[rule]) if bounded else ""
+        ruled.append(RULED[rule].format(whom=whom, firm=firm, most=most))
+    return PROMISE.format(band=BANDS.get(kind, "; ".join(ruled)))
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _wrapped(text: str) -> str:

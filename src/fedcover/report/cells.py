@@ -8,7 +8,7 @@ import polars as pl
 
 from fedcover.config import recipe_of
 from fedcover.errors import DataError
-from fedcover.report.summary import CELL, summarise_rows
+from fedcover.report.summary import CELL, Info, summarise_rows
 
 SETTING = ("preset", "variant", "dataset", "clients")
 VIEW = (*SETTING, "score", "quantile", "alpha")
@@ -25,12 +25,12 @@ def is_option(method: str) -> bool:
 
 
 def cells(
-    rows: pl.DataFrame, groups: pl.DataFrame, resplits: int, calibrate: str = "pooled"
+    rows: pl.DataFrame, groups: pl.DataFrame, resplits: int, info: Info | None = None
 ) -> list[Cell]:
     """All cells, in the order of the rows.
 
     ``rows`` are those of ``results.csv`` with the columns of ``SETTING`` and ``coverage_sd``;
-    ``groups`` those of ``groups.csv`` with the columns of ``SETTING``; ``calibrate`` is the run's.
+    ``groups`` those of ``groups.csv`` with the columns of ``SETTING``; ``info`` is ``run.json``.
     """
     key = [*SETTING, *CELL]
     groups = groups.with_columns(pl.col("coverage", "set_size").fill_nan(None))
@@ -42,15 +42,16 @@ def cells(
     rows = pl.concat(rows.partition_by(SETTING, maintain_order=True))  # a setting's stay together
     rows = rows.with_columns(pl.lit(resplits).alias("resplits"))
     found = []
-    for cell in summarise_rows(rows, [*key, "partition"], calibrate).iter_rows(named=True):
+    for cell in summarise_rows(rows, [*key, "partition"], info).iter_rows(named=True):
         place = tuple(cell[name] for name in key)
         tables = {kind: held[*place, kind] for kind in KINDS if (*place, kind) in held}
-        worst = worst_client(tables.get("client"), cell["partition"])
+        worst = worst_group(tables.get("client"), over_seeds=cell["partition"] == "given")
         by_kind = {
             kind: _clients(table, worst) if kind == "client" else _grouped(table)
             for kind, table in tables.items()
         }
         cell |= {"option": is_option(cell["method"]), "worst": worst, "groups": by_kind}
+        cell["worst_class"] = worst_group(tables.get("class"), over_seeds=True)
         found.append(cell)
     return found
 
@@ -79,15 +80,15 @@ def _clients(table: pl.DataFrame, worst: Mapping[str, Any] | None) -> list[dict[
     return table.to_dicts()
 
 
-def worst_client(table: pl.DataFrame | None, partition: str) -> dict[str, Any] | None:
-    """The client that is covered least: over seeds if clients are given, else of one seed's cut.
+def worst_group(table: pl.DataFrame | None, *, over_seeds: bool) -> dict[str, Any] | None:
+    """The group that is covered least: over seeds, or of one seed, whose cut has its own clients.
 
-    ``table`` holds one cell's rows of kind ``client``; clients without test nodes do not count.
+    ``table`` holds one cell's rows of a kind; groups without test nodes do not count.
     """
     if table is None:
         return None
     known = table.select("group", "seed", "n_test", "coverage").drop_nulls("coverage")
-    if partition == "given":
+    if over_seeds:
         known = known.group_by("group", maintain_order=True).agg(
             pl.lit(None).alias("seed"), pl.col("n_test", "coverage").mean()
         )

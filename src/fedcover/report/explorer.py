@@ -59,7 +59,7 @@ def explorer(stored: Stored, labels: list[str]) -> dict[str, Any] | None:
 def _scored(
     scores: pl.DataFrame, sets: pl.DataFrame, index: dict[str, int], labels: list[str]
 ) -> dict[str, Any]:
-    """Test nodes: ``explained`` are their positions, to which all further lists are parallel."""
+    """Nodes with sets: ``explained`` are their positions; all further lists are parallel to it."""
     # The same number of nodes for all methods, so that a list's place says which node it is.
     tables = scores.partition_by(["method", "score"], as_dict=True, maintain_order=True)
     room = MOST_NUMBERS // max(1, 2 * len(tables) * len(labels))

@@ -72,7 +72,10 @@ def _optional(path: Path, schema: tables.Columns) -> pl.DataFrame | None:
 def _table(path: Path, schema: tables.Columns) -> pl.DataFrame:
     with _readable(path):
         if path.suffix == ".csv":
-            return pl.read_csv(path, glob=False, schema_overrides=schema).select(*schema)
+            read = pl.read_csv(path, glob=False, schema_overrides=schema)
+            if tables.SPLIT in schema:
+                read = tables.with_later(read)
+            return read.select(*schema)
         columns = [pl.col(name).cast(kind) for name, kind in schema.items()]
         return pl.read_parquet(path, glob=False).select(columns)
 

@@ -17,7 +17,7 @@ from fedcover.report.verdict import grid_cards, recommended, run_cards
 from fedcover.tables import KEY
 
 DIGITS = 5
-INNER = ("below", "option", "partition", "worst", "groups")
+INNER = ("below", "option", "partition", "worst", "worst_class", "groups")
 """Of a cell, what the page's table of cells does without."""
 WORDS = {
     "loc": "every client trains alone",
@@ -41,16 +41,23 @@ def run_payload(stored: Stored) -> dict[str, Any]:
     info, results, groups = stored.info, stored.results, stored.groups
     config, labels = info.get("config", {}), _labels(stored)
     calibrate = str(config.get("calibrate", "pooled"))
+    unlabelled = int(info.get("graph", {}).get("unlabelled", 0))
     single = {"preset": pl.lit(""), "variant": pl.lit("")}
     whose = {name: pl.lit(results[name][0]) for name in ("dataset", "clients")}
     rows = with_spread(results, groups).with_columns(**single)
     groups = groups.with_columns(**single, **whose)
-    found = cells(rows, groups, int(config.get("resplits", 100)), calibrate)
+    # Over a network there is one split, and no other to compare it with.
+    resplits = 1 if "federation" in info else int(config.get("resplits", 100))
+    found = cells(rows, groups, resplits, info)
     return {
         "kind": "run",
         "labels": labels,
         **_tables(found),
-        "verdicts": {view_key(key): run_cards(own, found) for key, own in views(found).items()},
+        "verdicts": {
+            view_key(key): run_cards(own, found, unlabelled, calibrate)
+            for key, own in views(found).items()
+        },
+        "measured": bool(results["n_test"][0]),
         "explorer": explorer(stored, labels),
         "calibrate": calibrate,
         "absent": ABSENT,
@@ -97,6 +104,7 @@ def grid_payload(
     leading = [(key, recommended(own)) for key, own in views(found).items()]
     return {
         "kind": "grid",
+        "measured": True,
         **_tables(found),
         "verdicts": {"": grid_cards(found)},
         "best": {view_key(key): best["method"] for key, best in leading if best},

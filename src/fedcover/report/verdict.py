@@ -6,8 +6,10 @@ Each answer is a card: a question, the answer in large type, and one or two plai
 from collections import Counter
 from collections.abc import Sequence
 
-from fedcover.conformal import RULES
+from fedcover.conformal import RULES, coverage_interval
 from fedcover.report.cells import Cell, views
+from fedcover.report.summary import is_rejected, promised, resplit_status, split_below
+from fedcover.tables import SPLIT
 
 Card = dict[str, str]
 Answer = tuple[str, str, str]  # in large type, in sentences, and its tone: good, bad or plain
@@ -18,17 +20,44 @@ TOLERANCE = 1e-9
 def recommended(cells: Sequence[Cell]) -> Cell | None:
     """The smallest sets among a view's options whose coverage keeps the promise.
 
-    Coverage above the band breaks no promise to the nodes, so it does not rule a method out.
+    Coverage above the band breaks no promise to the nodes, so it does not rule a method out; nor
+    does a promise that nobody could measure.
     """
-    kept = [c for c in cells if c["option"] and c["status"] in ("inside", "above")]
-    return min(kept, key=lambda cell: cell["set_size"], default=None)
+    kept = [c for c in cells if c["option"] and c["status"] in ("inside", "above", "promised")]
+    sized = [cell for cell in kept if cell["set_size"] is not None]
+    return min(sized, key=lambda cell: cell["set_size"], default=None)
 
 
-def run_cards(cells: Sequence[Cell], whole: Sequence[Cell]) -> list[Card]:
-    """The three cards of one view; ``whole`` are all cells of the page, for the count."""
-    best = recommended(cells)
-    answers = _take(cells, best), _held(cells, whole), _worst(cells, best)
-    return _cards("Which method to take?", answers)
+def run_cards(
+    cells: Sequence[Cell], whole: Sequence[Cell], unlabelled: int = 0, calibrate: str = "pooled"
+) -> list[Card]:
+    """The three cards of one view; ``whole`` are all cells of the page, for the count, and
+    ``unlabelled`` the nodes without a label, whom the promise is for if nothing was measured."""
+    best, first = recommended(cells), "Which method to take?"
+    if cells[0]["coverage"] is None:
+        return _cards(first, _unmeasured(cells, best, unlabelled, calibrate))
+    return _cards(first, (_take(cells, best), _held(cells, whole), _worst(cells, best)))
+
+
+def _unmeasured(
+    cells: Sequence[Cell], best: Cell | None, unlabelled: int, calibrate: str
+) -> Sequence[Answer]:
+    """The answers of a run without test nodes."""
+    level, rule = f"{100 - 100 * cells[0]['alpha']:.4g}%", cells[0]["quantile"]
+    take = (
+        "None of these",
+        "No method here makes sets that a promise is made for.",
+        "bad",
+    )
+    if best is not None:
+        text = f"Its sets hold {best['set_size']:.2f} labels on average."
+        take = best["method"], f"{text} {_against_fed(cells, best)}".strip(), "plain"
+    worst = "Nobody can say without test nodes. How large each client's sets are is shown below."
+    return (
+        take,
+        ("Not measured", promised(unlabelled, level, [rule], calibrate), "plain"),
+        ("Not measured", worst, "plain"),
+    )
 
 
 def grid_cards(cells: Sequence[Cell]) -> list[Card]:
@@ -38,7 +67,7 @@ def grid_cards(cells: Sequence[Cell]) -> list[Card]:
 
 
 def _cards(first: str, answers: Sequence[Answer]) -> list[Card]:
-    questions = (first, "Did the guarantee hold?", "Which client is worst off?")
+    questions = (first, "Did the guarantee hold?", "Who is worst off?")
     return [
         {"question": question, "answer": answer, "text": text, "tone": tone}
         for question, (answer, text, tone) in zip(questions, answers, strict=True)
@@ -72,11 +101,16 @@ def _take(cells: Sequence[Cell], best: Cell | None) -> Answer:
         text = f"No method reached its target of {_level(cells[0])} with this score and rule."
         return "None of these", text, "bad"
     text = (
-        f"Its sets hold {best['set_size']:.2f} labels on average and contain the true one "
-        f"for {best['coverage']:.1%} of the nodes; at least {100 - 100 * best['alpha']:.4g}% was "
-        "promised."
+        f"Its sets hold {best['set_size']:.2f} labels and contain the true label for "
+        f"{_measured(best):.1%} of the nodes asked about, on average; at least "
+        f"{100 - 100 * best['alpha']:.4g}% was promised."
     )
     return best["method"], f"{text} {_against_fed(cells, best)}".strip(), "good"
+
+
+def _measured(cell: Cell) -> float:
+    """The coverage to quote: a split that was given has no other draw to average over."""
+    return float(cell[SPLIT] if cell["given"] and cell[SPLIT] is not None else cell["coverage"])
 
 
 def _against_fed(cells: Sequence[Cell], best: Cell) -> str:
@@ -90,27 +124,81 @@ def _against_fed(cells: Sequence[Cell], best: Cell) -> str:
 
 
 def _held(cells: Sequence[Cell], whole: Sequence[Cell]) -> Answer:
-    judged, inside = _of(cells, *JUDGED), _of(cells, "inside")
+    judged = _of(cells, *JUDGED)
     if not judged:
         reached = "all methods reached the target anyway"
         if short := sum(cell["below"] for cell in cells):
             reached = f"{short} of {len(cells)} methods missed the target of {_level(cells[0])}"
         text = f"The rule {cells[0]['quantile']} has no guarantee that could hold. Here {reached}."
         return "There is none", f"{text} Take the rule exact for one.", "bad"
-    high = max((cell["high"] for cell in judged if cell["high"] is not None), default=None)
-    low = judged[0]["low"]
-    promised = f"between {low:.3f} and {high:.3f}" if high is not None else f"at {low:.3f} or more"
     text = (
-        f"{len(inside)} of {len(judged)} methods lie where the theorem puts them, {promised}. On "
-        f"the whole page: {len(_of(whole, 'inside'))} of {len(_of(whole, *JUDGED))} cells."
+        f"{_by_splits(judged)} {_by_resplits(judged)} On the whole page the verdict is yes for "
+        f"{len(_of(whole, 'inside', 'above'))} of {len(_of(whole, *JUDGED))} cells."
     )
     if below := _of(cells, "below"):
-        names = ", ".join(f"{cell['method']} ({cell['coverage']:.3f})" for cell in below)
-        return "No", f"Below the target: {names}. {text}", "bad"
+        return "No", f"{' '.join(map(_broken, below))} {text}", "bad"
     if above := ", ".join(cell["method"] for cell in _of(cells, "above")):
         text = f"{text} Above the band, so larger than need be: {above}."
         return "Yes, with room", text, "plain"
     return "Yes", text, "good"
+
+
+def _broken(cell: Cell) -> str:
+    """Why the promise of a method is not kept, in a sentence or two."""
+    found = []
+    if split_below(cell):
+        found.append(
+            f"{cell['method']} covers {cell[SPLIT]:.3f} where it was calibrated; a kept promise "
+            f"gives {cell['split_low']:.3f} or more in 39 of 40 cases."
+        )
+    if is_rejected(cell):
+        found.append(
+            f"{cell['method']}: test nodes are not like calibration nodes (permutation test, "
+            f"p = {cell['p_value']:.3g}), most of all at client {cell['party']} "
+            f"(p = {cell['party_p_value']:.3g})."
+        )
+    if not found:
+        found.append(f"Below the target over re-splits: {cell['method']} ({cell['coverage']:.3f}).")
+    return " ".join(found)
+
+
+def _by_splits(judged: Sequence[Cell]) -> str:
+    """What the calibrated splits say, and the permutation test."""
+    known = [cell for cell in judged if cell[SPLIT] is not None]
+    if not known:
+        return ""
+    first = known[0]
+    low, high = (
+        f"{first['split_low']:.3f}",
+        "" if first["split_high"] is None else f" to {first['split_high']:.3f}",
+    )
+    splits = "the split that was calibrated"
+    if first["given"]:
+        splits = "the split that you gave"
+    elif first["seeds"] > 1:
+        splits = f"the {first['seeds']} splits that were calibrated"
+    shown = ", ".join(f"{cell['method']} {cell[SPLIT]:.3f}" for cell in known)
+    text = f"On {splits}: {shown}; chance leaves {low}{high or ' or more'}."
+    if first["given"] and first["seeds"] > 1:
+        text += " All seeds share it, so it counts as one."
+    if tested := [cell["p_value"] for cell in known if cell["p_value"] is not None]:
+        text += f" Calibration against test scores inside clients: p = {min(tested):.3g}"
+        text += " at least." if len(tested) > 1 else "."
+    return text
+
+
+def _by_resplits(judged: Sequence[Cell]) -> str:
+    """The check of the arithmetic."""
+    if judged[0]["given"]:
+        return "Re-splits say nothing about a split that was given."
+    inside = sum(resplit_status(cell) == "inside" for cell in judged)
+    high = max((cell["high"] for cell in judged if cell["high"] is not None), default=None)
+    low = judged[0]["low"]
+    promised = f"between {low:.3f} and {high:.3f}" if high is not None else f"at {low:.3f} or more"
+    return (
+        f"The arithmetic, over re-splits: {inside} of {len(judged)} methods lie where the theorem "
+        f"puts them, {promised}."
+    )
 
 
 def _worst(cells: Sequence[Cell], best: Cell | None) -> Answer:
@@ -123,10 +211,24 @@ def _worst(cells: Sequence[Cell], best: Cell | None) -> Answer:
     against = f"{short:.3f} below" if short > TOLERANCE else "still at or above"
     text = (
         f"With {chosen['method']} its coverage is {worst['coverage']:.3f}, {against} the target of "
-        f"{_level(chosen)}, over {worst['n_test']:.0f} test nodes. The promise is for all clients "
-        "together, not for each."
+        f"{_level(chosen)}, {_over(worst)}. {_worst_class(chosen)}The promise is for all clients "
+        "and classes together, not for each."
     )
     return f"Client {worst['group']}{where}", text, "bad" if short > 0.05 else "plain"
+
+
+def _worst_class(cell: Cell) -> str:
+    worst = cell.get("worst_class")
+    if worst is None:
+        return ""
+    return f"The worst class is {worst['group']}: {worst['coverage']:.3f}, {_over(worst)}. "
+
+
+def _over(worst: Cell) -> str:
+    """How many nodes a group's coverage rests on, and how far these can be trusted."""
+    n = round(worst["n_test"])
+    low, high = coverage_interval(min(round(worst["coverage"] * n), n), n)
+    return f"over {n} test nodes (95% interval {low:.2f} to {high:.2f})"
 
 
 def _most_often(cells: Sequence[Cell]) -> Answer:
@@ -150,8 +252,9 @@ def _grid_held(cells: Sequence[Cell]) -> Answer:
     if not judged:
         return "There is none", "No cell of this grid uses a rule with a guarantee.", "plain"
     text = (
-        f"Mean coverage lies in the theorem's band in {inside} of {judged} cells that have a "
-        f"guarantee; {below} lie below it, {above} above."
+        f"Coverage lies where the theorem puts it in {inside} of {judged} cells that have a "
+        f"guarantee; {below} lie below, {above} above. The splits that were calibrated decide, and "
+        "re-splits where these were not recorded."
     )
     tone = "bad" if below else "plain" if above else "good"
     return f"In {inside} of {judged} cells", text, tone
@@ -168,6 +271,6 @@ def _grid_worst(cells: Sequence[Cell]) -> Answer:
     text = (
         f"{chosen['dataset']}, K = {chosen['clients']}{where}, {chosen['method']}, "
         f"{chosen['score']}: coverage {worst['coverage']:.3f} for a target of {_level(chosen)}, "
-        f"over {worst['n_test']:.0f} test nodes. The promise is for all clients together."
+        f"{_over(worst)}. The promise is for all clients together."
     )
     return f"Client {worst['group']} on {chosen['dataset']}", text, "bad"

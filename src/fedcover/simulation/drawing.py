@@ -1,7 +1,8 @@
 """What a run's page shows of single nodes: the first seed's graph, or a sample of it.
 
-A page is one file that opens at once, so a large graph is sampled: connected pieces around test
-nodes, as many of each client as it has nodes. Which nodes, only the graph and the seed decide.
+A page is one file that opens at once, so a large graph is sampled: connected pieces around nodes
+that have a set, as many of each client as it has nodes. Which nodes, only the graph and the seed
+decide.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fedcover.graphs.partition import boundary
-from fedcover.graphs.splits import Role
+from fedcover.graphs.splits import is_asked
 from fedcover.simulation.repetition import Repetition
 from fedcover.tables import spelt
 
@@ -31,9 +32,9 @@ class Shown:
     nodes: NDArray[np.int64]
 
     @cached_property
-    def test(self) -> NDArray[np.int64]:
-        """The test nodes among them: those that have a set."""
-        return np.asarray(self.nodes[self.repetition.roles[self.nodes] == Role.TEST])
+    def asked(self) -> NDArray[np.int64]:
+        """Those that have a set: test nodes, and nodes without a label."""
+        return np.asarray(self.nodes[is_asked(self.repetition.roles[self.nodes])])
 
     def frames(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """``nodes.parquet`` and ``edges.parquet``."""
@@ -83,7 +84,7 @@ def shown(repetition: Repetition, most: int = MAX_NODES) -> Shown:
     quota = np.maximum(counts * most // n, 1)
     quota[np.argsort(-quota, kind="stable")[most:]] = 0  # more clients than room
     order = np.random.default_rng([repetition.seed, 0x5404]).permutation(n)
-    order = order[np.argsort(repetition.roles[order] != Role.TEST, kind="stable")]
+    order = order[np.argsort(~is_asked(repetition.roles[order]), kind="stable")]
     starts = order[np.argsort(client[order], kind="stable")]
     blocks = np.split(starts, np.cumsum(counts)[:-1])
     pairs = zip(blocks, quota.tolist(), strict=True)

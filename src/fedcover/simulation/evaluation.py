@@ -1,7 +1,8 @@
 """A calibrated method, judged as only a simulation can: many re-splits, groups, single nodes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,22 +10,29 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedcover import conformal
-from fedcover.algorithm.calibrate import Thresholds
+from fedcover.algorithm.calibrate import Calibrated, Thresholds, promise_terms
+from fedcover.algorithm.requests import Census
 from fedcover.algorithm.session import Outcome
 from fedcover.config import Config
+from fedcover.config.settings import check_robust
 from fedcover.conformal.checks import check_shares
+from fedcover.conformal.exchangeability import RankSums, rank_sums
 from fedcover.conformal.temperature import MAX_TEMPERATURE
-from fedcover.graphs.inspection import TEST_SLACK
 from fedcover.graphs.partition import boundary
-from fedcover.graphs.splits import Role, resplits
+from fedcover.graphs.splits import Role, is_asked, resplits
 from fedcover.party import calibration
 from fedcover.plans import cases_of
-from fedcover.predictor.calibration import Groups, total_variation
+from fedcover.predictor.calibration import SLACK, Groups, total_variation
 from fedcover.simulation.repetition import Federation, Repetition
-from fedcover.tables import KEY, RATES, sets_frame, spelt
+from fedcover.tables import HITS, KEY, RATES, SLAB, SPLIT, sets_frame, spelt
 
+MEASURED = (
+    "coverage", "coverage_sd", SPLIT, HITS, SLAB, "min_client_coverage", "class_coverage_gap",
+)  # fmt: skip
+"""What of a row needs true labels."""
 DEGREES = ("0", "1", "2-3", "4-7", "8-15", "16+")
 _NAMED = 8  # groups that a note lists
+_SLABS, _IN_SLABS = 100, 2000  # directions, and nodes of a large graph: a rough search is quick
 
 
 @dataclass
@@ -37,6 +45,7 @@ class Evaluation:
     thresholds: list[dict[str, Any]] = field(default_factory=list)  # where groups have their own
     sets: list[pl.DataFrame] = field(default_factory=list)
     scores: list[pl.DataFrame] = field(default_factory=list)  # of the nodes a page shows
+    ranks: dict[str, RankSums] = field(default_factory=dict)  # by score: test against calibration
 
 
 class Judge:
@@ -48,13 +57,18 @@ class Judge:
         """``shown``: nodes whose scores of all labels are kept, for a page to explain sets by."""
         graph, partition = repetition.graph, repetition.partition
         self.shown, self.repetition, self.config = shown, repetition, config
-        if config.mixture is not None:
-            check_shares(config.mixture, partition.clients, "mixture")  # before any training
+        if config.client_shares is not None:  # before any training
+            check_shares(config.client_shares, partition.clients, "client_shares")
+        check_robust(config.robust, partition.clients, "clients")
         self.y = graph.y.numpy()
-        self.pool = np.flatnonzero(repetition.roles >= Role.CALIB)
+        roles = repetition.roles
+        self.pool = np.flatnonzero(roles >= Role.CALIB)
+        self.asked = np.flatnonzero(is_asked(roles))
+        self.n_test = int((roles == Role.TEST).sum())
         self.client = partition.client[self.pool]
         rng = np.random.default_rng([repetition.seed, 0xC0F])
-        masks = resplits(repetition.roles, partition.client, config.resplits, rng)
+        count = config.resplits if self.n_test else 1  # the one split that there is
+        masks = resplits(roles, partition.client, count, rng)
         self.is_calibration = masks[:, self.pool]
         degree = np.bincount(graph.edge_index[0].numpy(), minlength=len(self.y))
         degree -= np.bincount(partition.cut_edges[0], minlength=len(self.y))
@@ -74,12 +88,13 @@ class Judge:
     def evaluate(self, federation: Federation, outcome: Outcome) -> Evaluation:
         """Judge the sets of a method that the parties have calibrated."""
         method, parties = str(outcome.recipe), federation.parties
-        evaluation = Evaluation(self._notes(outcome.calibrated.temperature))
+        notes = [*outcome.calibrated.notes, *self._notes(federation, outcome.calibrated)]
+        evaluation = Evaluation(notes)
         probs = federation.gathered([calibration.probs(party, method) for party in parties])
         for name in self.config.scores:
             own = [calibration.scores(party, method, name) for party in parties]
             scores = federation.gathered(own).copy()
-            self._judge(name, scores, federation, outcome, evaluation)
+            self._judge(name, scores, probs, federation, outcome, evaluation)
             if self.shown is not None:
                 ids = np.asarray(self.repetition.graph.node_ids)[self.shown]
                 rows = {"probs": probs[self.shown].astype(np.float32), "scores": scores[self.shown]}
@@ -89,7 +104,7 @@ class Judge:
         recipe, seconds = outcome.recipe, federation.carried.seconds
         common = {
             "dataset": self.repetition.graph.name,
-            "clients": len(parties),
+            "clients": self.repetition.partition.clients,
             "partition": self.config.partition,
             "model": recipe.method.model or self.config.model,
             "accuracy": float(np.mean(probs[self.pool].argmax(axis=1) == self.y[self.pool])),
@@ -98,46 +113,99 @@ class Judge:
         evaluation.results = [common | row for row in evaluation.results]
         return evaluation
 
-    def _notes(self, temperature: float) -> list[str]:
+    @cached_property
+    def shares(self) -> NDArray[np.float64]:
+        """How much each client counts in what is measured: by the nodes asked about, as the promise
+        has it; by its test nodes where nobody else is."""
+        census = Census({one.number: one.counts for one in self.repetition.data})
+        tests = census.of("test")
+        terms = promise_terms(self.config, census, census.parties, frozenset())
+        return np.array(terms.shares or [tests[k] for k in sorted(tests)], dtype=np.float64)
+
+    @property
+    def effective(self) -> tuple[int, int]:
+        """How many calibration and test nodes of one pool would leave a split's coverage as much
+        spread, at most: the least n_k/p_k and m_k/p_k, for n_k and m_k of them at client k."""
+        share = self.shares / max(self.shares.sum(), 1e-300)
+        roles, clients = self.repetition.roles[self.pool], len(share)
+        found = []
+        for role in (Role.CALIB, Role.TEST):
+            nodes = np.bincount(self.client[roles == role], minlength=clients)
+            asked = (share > 0) & (nodes > 0)
+            found.append(int(min(nodes[asked] / share[asked], default=0)))
+        return found[0], found[1]
+
+    def _notes(self, federation: Federation, found: Calibrated) -> list[str]:
         """What the split says about the promise, before any model; and what the temperature."""
-        client, clients = self.repetition.partition.client, self.repetition.partition.clients
-        owners = (client[self.repetition.roles == role] for role in Role)
+        clients = len(federation.parties)
+        owners = (federation.client[self.repetition.roles == role] for role in Role)
         _, valid, calib, test = (np.bincount(own, minlength=clients) for own in owners)
         notes = []
         if not valid.any():
             notes.append(
                 "there are no validation nodes: the last round is kept, T = 1, and RAPS is APS."
             )
-        apart = total_variation(test, calib + 1)
+        said = "test nodes" if self.n_test else "nodes without a label"
+        if not self.n_test:
+            test = np.bincount(federation.client[self.asked], minlength=clients)
+        apart = total_variation(test, calib + 1) if test.any() else 0.0
         # Calibrated by client, each has its own promise, however test nodes are spread.
-        weighed = "exact" in self.config.quantiles and self.config.calibrate != "client"
-        if weighed and apart > TEST_SLACK:
-            remedy = "; --quantiles mixture gives one for their mean"
+        weighed = "theorem1" in self.config.quantiles or self.config.calibrate != "pooled"
+        if weighed and self.config.calibrate != "client" and apart > SLACK:
             notes.append(
-                "test nodes are not spread over the clients as calibration nodes are (total "
-                f"variation {apart:.2f}): the guarantee is not for their mean, but for clients "
-                "weighed by their calibration nodes"
-                f"{remedy if self.config.calibrate == 'pooled' else ''}."
+                f"{said} are not spread over the clients as calibration nodes are (total "
+                f"variation {apart:.2f}): with --quantiles theorem1 or --calibrate class or group, "
+                "the promise is for clients counted by their calibration nodes."
             )
-        if self.config.mixture is not None:
-            apart = total_variation(test, np.array(self.config.mixture))
-            if apart > TEST_SLACK:
+        if found.terms.shares is not None:
+            unseen = sum(p for p, m in zip(found.terms.shares, test, strict=True) if m == 0)
+            if test.any() and unseen:
                 notes.append(
-                    "quantile mixture: the guarantee is for the clients' shares in --mixture, and "
-                    "test nodes are spread over them otherwise (total variation "
-                    f"{apart:.2f}); coverage in results.csv is the mean over test nodes."
+                    f"a share of {unseen / sum(found.terms.shares):.2g} of the nodes asked about "
+                    "is at clients without test nodes: coverage is measured at the others."
                 )
-        if np.isclose(temperature, MAX_TEMPERATURE):
+        if np.isclose(found.temperature, MAX_TEMPERATURE):
             notes.append(
-                f"the temperature stopped at its bound, {temperature:g}: the logits are "
+                f"the temperature stopped at its bound, {found.temperature:g}: the logits are "
                 "far from probabilities; are the features scaled?"
             )
         return notes
+
+    @cached_property
+    def _weights(self) -> NDArray[np.float64] | None:
+        """How much each node of the pool counts: a client's test nodes have its share together."""
+        tested = self.client[self.repetition.roles[self.pool] == Role.TEST]
+        tests = np.bincount(tested, minlength=len(self.shares))
+        if not tests.any() or np.array_equal(self.shares, tests):
+            return None
+        by_client = self.shares / np.maximum(tests, 1) / self.shares.sum() * tests.sum()
+        return np.asarray(by_client[self.client])
+
+    def _split_coverage(self, sets: NDArray[np.bool_]) -> float:
+        """Of the test nodes of the split that was calibrated."""
+        test = self.repetition.roles[self.asked] == Role.TEST
+        held = conformal.covered(sets[test], self.y[self.asked[test]])
+        weights = None
+        if self._weights is not None:
+            weights = self._weights[self.repetition.roles[self.pool] == Role.TEST]
+        return float(np.average(held, weights=weights)) if len(held) else float("nan")
+
+    def _slab_coverage(self, sets: NDArray[np.bool_], probs: NDArray[np.floating]) -> float | None:
+        """In the worst slab of probabilities, of the test nodes of the calibrated split."""
+        test = np.flatnonzero(self.repetition.roles[self.asked] == Role.TEST)
+        rng = np.random.default_rng([self.repetition.seed, 0x51AB])
+        if len(test) > _IN_SLABS:
+            test = np.sort(rng.choice(test, _IN_SLABS, replace=False))
+        nodes = self.asked[test]
+        held = conformal.covered(sets[test], self.y[nodes])
+        found = conformal.worst_slab_coverage(probs[nodes], held, rng, directions=_SLABS)
+        return _known(found)
 
     def _judge(
         self,
         name: str,
         scores: NDArray[np.float32],
+        probs: NDArray[np.floating],
         federation: Federation,
         outcome: Outcome,
         evaluation: Evaluation,
@@ -147,64 +215,97 @@ class Judge:
         graph, partition = self.repetition.graph, self.repetition.partition
         method, found = str(outcome.recipe), outcome.calibrated
         true = scores[pool, y[pool]]
+        calibrates = self.repetition.roles[pool] == Role.CALIB
+        if not calibrates.all():
+            # The same permutations for every method and score of a seed.
+            rng = np.random.default_rng([self.repetition.seed, 0x9E4])
+            clients = partition.clients
+            ranks = rank_sums(true, self.client, calibrates, rng, clients=clients)
+            evaluation.ranks[name] = ranks
         if not config.empty_sets:  # the likeliest label always belongs to the set, whatever q̂ is
             scores[np.arange(len(y)), scores.argmin(axis=1)] = -np.inf
-        test = np.flatnonzero(self.repetition.roles == Role.TEST)
-        by_party = np.argsort(partition.client[test], kind="stable")
-        ids = np.asarray(graph.node_ids)[test]
-        client = spelt(partition.names, partition.client[test])
+        asked = self.asked
+        by_party = np.argsort(federation.client[asked], kind="stable")
+        ids = np.asarray(graph.node_ids)[asked]
+        client = spelt(partition.names, partition.client[asked])
         # Parties number their groups by name, whatever order the graph has them in.
-        names = self.kinds[kind].names if kind in ("client", "class") else federation.session.groups
-        member = None if kind in ("pooled", "class") else self.groups[kind]
-        tested = ~self.is_calibration
+        names = self.kinds[kind].names if kind == "class" else federation.session.groups
+        member = None if kind in ("pooled", "class") else self.kinds[kind].member
         for rule in config.quantiles:
-            q_hats = self._over_resplits(rule, true, found.shares)
+            q_hats = self._over_resplits(rule, true, federation, found.terms)
             for a, alpha in enumerate(config.alphas):
                 case = cases_of(config).index((name, rule, alpha))
                 thresholds = found.thresholds[case]
                 if note := self._note(rule, alpha, thresholds, names):
                     evaluation.notes.append(f"quantile {rule}: {note}")
-                judged = conformal.evaluate_resplits(
-                    scores[pool], y[pool], q_hats[:, a], tested, self.groups, node_group=member
-                )
-                gap = conformal.class_coverage_gap(judged.groups["class"], alpha)
+                judged = self._judged(scores, q_hats[:, a], member)
                 values = (method, name, rule, alpha, self.repetition.seed)
                 key = dict(zip(KEY, values, strict=True))
-                evaluation.results.append(
-                    {
-                        **key,
-                        "n_calibration": thresholds.pooled.n_calibration,
-                        "n_test": len(test),
-                        "q_hat": thresholds.pooled.q_hat if kind == "pooled" else None,
-                        **{rate: getattr(judged, rate) for rate in RATES},
-                        "min_client_coverage": judged.groups["client"].worst(),
-                        "class_coverage_gap": gap,
-                    }
-                )
-                evaluation.groups += [{**key, **row} for row in self._group_rows(judged)]
+                sets = np.empty((len(asked), scores.shape[1]), dtype=bool)
+                sets[by_party] = np.concatenate([p.sets[method][case] for p in federation.parties])
+                row = {
+                    **key,
+                    "n_calibration": thresholds.pooled.n_calibration,
+                    "n_test": self.n_test,
+                    "q_hat": thresholds.pooled.q_hat if kind == "pooled" else None,
+                    **{rate: getattr(judged, rate) for rate in RATES},
+                    SPLIT: self._split_coverage(sets),
+                    HITS: _known(judged.by_size.coverage[1]),
+                    SLAB: self._slab_coverage(sets, probs),
+                    "min_client_coverage": judged.groups["client"].worst(),
+                    "class_coverage_gap": conformal.class_coverage_gap(
+                        judged.groups["class"], alpha
+                    ),
+                }
+                kept = dict if self.n_test else _unmeasured
+                evaluation.results.append(kept(row))
+                evaluation.groups += [kept({**key, **own}) for own in self._group_rows(judged)]
                 evaluation.thresholds += [
                     {**key, "kind": kind, "group": group, **vars(own)}
                     for group, own in zip(names, thresholds.groups, strict=True)
                 ]
-                sets = np.empty((len(test), scores.shape[1]), dtype=bool)
-                sets[by_party] = np.concatenate([p.sets[method][case] for p in federation.parties])
                 evaluation.sets.append(
-                    sets_frame(ids, client, y[test], graph.label_names, sets, **key)
+                    sets_frame(ids, client, y[asked], graph.label_names, sets, **key)
                 )
 
+    def _judged(
+        self,
+        scores: NDArray[np.float32],
+        q_hats: NDArray[np.float32],
+        member: NDArray[np.int64] | None,
+    ) -> conformal.ResplitMetrics:
+        """The test nodes' sets over re-splits; without a test node, those of nodes without a label,
+        whose sizes need none, and whose coverage is not known."""
+        nodes, y, tested = self.pool, self.y[self.pool], ~self.is_calibration
+        groups, weights = self.groups, self._weights
+        if not self.n_test:
+            nodes, weights = self.asked, None
+            y, tested = np.zeros_like(nodes), np.ones((1, len(nodes)), dtype=bool)
+            groups = {k: one.member[nodes] for k, one in self.kinds.items() if k != "class"}
+        own = None if member is None else member[nodes]
+        judged = conformal.evaluate_resplits(
+            scores[nodes], y, q_hats, tested, groups, node_group=own, weights=weights
+        )
+        nobody = conformal.GroupMetrics(*np.empty((3, 0)))
+        return replace(judged, groups={"class": nobody, **judged.groups})
+
     def _over_resplits(
-        self, rule: str, true: NDArray[np.float32], shares: Sequence[float] | None
+        self,
+        rule: str,
+        true: NDArray[np.float32],
+        federation: Federation,
+        terms: conformal.Terms,
     ) -> NDArray[np.float32]:
         """q̂ of every re-split and level, (R, levels), and group where groups have their own."""
-        kind, held = self.config.calibrate, (rule, true, self.client)
+        kind, held = self.config.calibrate, (rule, true, federation.client[self.pool])
         asked = self.is_calibration, self.config.alphas
-        clients = self.repetition.partition.clients
+        clients = len(federation.parties)
+        terms = terms if rule == "exact" else conformal.NO_TERMS
         if kind == "pooled":
-            shares = shares if rule == "mixture" else None
-            return conformal.quantile_over_resplits(*held, *asked, clients=clients, shares=shares)
+            return conformal.quantile_over_resplits(*held, *asked, clients=clients, **vars(terms))
         groups = len(self.kinds[kind].names)
         return conformal.group_quantiles_over_resplits(
-            *held, self.groups[kind], *asked, clients=clients, groups=groups
+            *held, self.groups[kind], *asked, clients=clients, groups=groups, terms=terms
         )
 
     def _note(self, rule: str, alpha: float, found: Thresholds, names: Sequence[str]) -> str:
@@ -223,13 +324,13 @@ class Judge:
         if found.groups:
             return ""
         numbered = clients == tuple(map(str, range(len(clients))))
-        if note and rule in ("average", "mixture") and not numbered:
+        if note and rule == "average" and not numbered:
             named = ", ".join(f"{k} is {name}" for k, name in enumerate(clients))
             return f"{note} Clients: {named}."
         return note
 
     def _group_rows(self, judged: conformal.ResplitMetrics) -> list[dict[str, Any]]:
-        """All test nodes together, then those of every group that has some."""
+        """All nodes that were judged, then those of every group that has some."""
         means = ("n_test", "coverage", "coverage_sd", "set_size", "set_size_sd")
         whole = {"kind": "all", "group": "all"} | {name: getattr(judged, name) for name in means}
         sizes = [str(size) for size in range(len(judged.by_size.n))]
@@ -246,3 +347,14 @@ class Judge:
             for i in np.flatnonzero(metrics.n > 0).tolist()
         ]
         return [whole, *rows]
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _unmeasured(row: dict[str, Any]) -> dict[str, Any]:
+    """A row about sets whose true labels nobody knows: what was not measured is None."""
+    return {
+        name: None if name in MEASURED or value != value else value for name, value in row.items()
+    }

@@ -46,7 +46,7 @@ class Maker:
         """The recipe's models with their calibration."""
         graph, partition, config = self._graph, self._judge.repetition.partition, self._judge.config
         recipe, found, known = outcome.recipe, outcome.calibrated, self._known
-        method, parties, y = str(recipe), federation.trained, self._judge.y
+        method, parties, y = str(recipe), federation.parties, self._judge.y
         whole = len(parties) == 1 and partition.clients > 1
         if whole:  # its models see the edges between clients, too
             edges = graph.edge_index.numpy()
@@ -76,7 +76,7 @@ class Maker:
             empty_sets=bool(config.empty_sets),
             diffusion=found.diffusion,
             quantiles=tuple(config.quantiles),
-            shares=tuple(map(float, found.shares)) if found.shares is not None else None,
+            terms=found.terms,
             calibrations={},
             known=known,
             schema=schema_of(graph) if "columns" in graph else None,
@@ -95,8 +95,9 @@ class Maker:
         # The scores as the predictor itself computes them: a node that ties with the threshold in
         # the run ties with it later.
         true = {name: view.scores(name)[calib, y[calib]] for name in config.scores}
+        client = federation.client.astype(np.int64)  # one owner calibrates as one party
         calibrations = {
-            name: Calibration.of(scores, known.client[calib], partition.clients, groups)
+            name: Calibration.of(scores, client[calib], len(parties), groups)
             for name, scores in true.items()
         }
         return replace(predictor, known=known, calibrations=calibrations)
@@ -111,7 +112,7 @@ def _models(
     for kind, part in models[-1:] if recipe.personal == "tuned" else models:
         plan = plan_of(session.config, session.classes, part)
         prior = np.stack([log_prior(graph, plan) for graph in graphs])
-        weights = [party.weights[part] for party in federation.trained]
+        weights = [party.weights[part] for party in federation.parties]
         kept = Plan(**{name: getattr(plan, name) for name in PLANNED})
         found.append(Model(kept, weights, prior, outcome.temperatures.get(kind, 1.0)))
     return tuple(found)

@@ -14,7 +14,6 @@ from fedcover.carriers.loopback import Loopback
 from fedcover.config import Config, recipe_of
 from fedcover.graphs.assemble import bag_of_words, feature_matrix
 from fedcover.graphs.partition import Partition, partition
-from fedcover.graphs.splits import NO_ROLE
 from fedcover.party.data import PartyData, cut_parties, gathered, whole_party
 from fedcover.party.party import Party
 
@@ -31,38 +30,32 @@ class Repetition:
     @cached_property
     def roles(self) -> NDArray[np.int8]:
         """Of all nodes of the graph."""
-        return gathered(self.partition, [party.roles for party in self.data])
+        return gathered(self.partition.client, [party.roles for party in self.data])
 
     @cached_property
     def u(self) -> NDArray[np.float64]:
         """Of all nodes of the graph."""
-        return gathered(self.partition, [party.u for party in self.data])
+        return gathered(self.partition.client, [party.u for party in self.data])
 
 
 @dataclass
 class Federation:
-    """The parties of one repetition that a method is run with.
-
-    ``owner`` holds everything in the method ``central``; the parties are then asked about its
-    outputs for the nodes that were theirs.
-    """
+    """The parties of one repetition that a method is run with; in ``central`` it is one."""
 
     repetition: Repetition
     parties: Sequence[Party]
     session: Session
     carried: Loopback
-    owner: Party | None = None
 
     @property
-    def trained(self) -> Sequence[Party]:
-        """Who has the models."""
-        return self.parties if self.owner is None else [self.owner]
+    def client(self) -> NDArray[np.integer]:
+        """Which of these parties holds each node of the graph."""
+        client = self.repetition.partition.client
+        return client if len(self.parties) > 1 else np.zeros_like(client)
 
     def gathered(self, by_party: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """What the parties hold, in the order of the graph's nodes."""
-        if self.owner is not None:
-            return by_party[0]
-        return gathered(self.repetition.partition, by_party)
+        return gathered(self.client, by_party)
 
 
 def prepare(graph: Data, config: Config, seed: int) -> Repetition:
@@ -79,26 +72,30 @@ def federation(repetition: Repetition, config: Config) -> Federation:
     return _federation(repetition, [Party(one, config, classes) for one in repetition.data])
 
 
-def centre(repetition: Repetition, config: Config) -> tuple[Federation, Federation]:
-    """One owner of the whole graph who trains alone, and the parties that speak for it."""
+def centre(repetition: Repetition, config: Config) -> Federation:
+    """One owner of the whole graph, who trains and calibrates alone.
+
+    Clients' shares of test nodes mean nothing to it; clients with thresholds of their own are
+    groups of its nodes.
+    """
     graph, partition = repetition.graph, repetition.partition
-    data = whole_party(graph, partition, repetition.data)
-    owner = Party(data, config, len(graph.label_names))
-    shares = [
-        owner.speaking_for(np.where(partition.client == k, data.roles, NO_ROLE), k)
-        for k in range(partition.clients)
-    ]
-    return _federation(repetition, [owner]), _federation(repetition, shares, owner)
+    data, config = (
+        whole_party(graph, partition, repetition.data),
+        replace(config, client_shares=None),
+    )
+    if config.calibrate == "client":
+        client = partition.client.astype(np.int64)
+        data = replace(data, group=client, group_names=partition.names)
+        config = replace(config, calibrate="group")
+    return _federation(repetition, [Party(data, config, len(graph.label_names))])
 
 
-def _federation(
-    repetition: Repetition, parties: Sequence[Party], owner: Party | None = None
-) -> Federation:
+def _federation(repetition: Repetition, parties: Sequence[Party]) -> Federation:
     graph, names, first = repetition.graph, repetition.partition.names, parties[0]
     carried, features = Loopback(parties), int(graph.x.shape[1])
     known = first.config, first.classes, features, carried.census, names
     session = Session(*known, impute="missing" in graph)
-    return Federation(repetition, parties, session, carried, owner)
+    return Federation(repetition, parties, session, carried)
 
 
 def settled(config: Config, graph: Data) -> Config:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -18,6 +18,7 @@ from fedcover.algorithm.requests import Conversation, Result
 from fedcover.algorithm.session import Outcome
 from fedcover.carriers.stacked import Stacked
 from fedcover.config import Config, recipe_of
+from fedcover.conformal.exchangeability import pooled_test
 from fedcover.errors import UsageError
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.check import check_graph
@@ -55,7 +56,7 @@ class Run:
     config: Config
     results: pl.DataFrame  # one row for each method, score, quantile, alpha, seed
     groups: pl.DataFrame  # the same by client, class, degree, position, set size
-    sets: pl.DataFrame  # one row for each test node besides
+    sets: pl.DataFrame  # one row for each node asked about besides
     ledger: pl.DataFrame  # one row for each array that would cross a network
     info: dict[str, Any]  # what run.json holds
     # The first seed's nodes that the page shows, and each one's probabilities and scores:
@@ -105,7 +106,7 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
         repetitions.append(prepare(graph, config, seed))
         report("partition", len(repetitions), config.seeds)
     seen = shown(repetitions[0])
-    judges = [Judge(repetitions[0], config, seen.test)]
+    judges = [Judge(repetitions[0], config, seen.asked)]
     judges += [Judge(repetition, config) for repetition in repetitions[1:]]
     stops.append(("partition", time.perf_counter()))
 
@@ -117,14 +118,17 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
         stops.append((f"train {name}", time.perf_counter()))
         simulation.calibrate(name, federations, outcomes)
         found = zip(judges, federations, outcomes, strict=True)
-        for done, (judge, own, outcome) in enumerate(found):
-            report(f"calibrate {name}", done, config.seeds)
-            evaluation = judge.evaluate(own, outcome)
-            book.enter(own, outcome, evaluation)
-            recipe = outcome.recipe
-            if done == 0 and not recipe.method.simulation:
-                card = _card(judge, evaluation, spent if recipe.base == "gen" else None)
-                predictors.append(maker.predictor(own, outcome, card))
+        evaluations: list[Evaluation] = []
+        for judge, own, outcome in found:
+            report(f"calibrate {name}", len(evaluations), config.seeds)
+            evaluations.append(judge.evaluate(own, outcome))
+            book.enter(own, outcome, evaluations[-1])
+        recipe = outcomes[0].recipe
+        tests = _tests(str(recipe), repetitions, evaluations)
+        book.tests += tests
+        if not recipe.method.simulation:
+            card = _card(judges[0], evaluations[0], spent if recipe.base == "gen" else None, tests)
+            predictors.append(maker.predictor(federations[0], outcomes[0], card))
         report(f"calibrate {name}", config.seeds, config.seeds)
         stops.append((f"calibrate {name}", time.perf_counter()))
     notes = _graph_notes(graph, asked, config)
@@ -134,13 +138,18 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
         "graph": {
             "name": graph.name,
             **asdict(describe(graph)),
+            "unlabelled": int((graph.y == NO_LABEL).sum()),
             "label_names": list(graph.label_names),
             **({"group_names": list(graph.group_names)} if "group" in graph else {}),
         },
         "config": asdict(config),
         "seeds": list(config.seed_range),
+        "split": "given" if "split" in graph else "drawn",
+        "effective": [judge.effective for judge in judges],
+        "exchangeability": book.tests,
         "cut_edges": [r.partition.cut_edges.shape[1] for r in repetitions],
         "chosen_on_validation": book.chosen,
+        "left_out": book.left_out,
         "bytes_by_kind": book.sent,
         "privacy": asdict(spent) if spent else None,
         "notes": notes,
@@ -165,16 +174,46 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
     )
 
 
-def _card(judge: Judge, evaluation: Evaluation, spent: Spending | None) -> dict[str, Any]:
+def _tests(
+    method: str, repetitions: Sequence[Repetition], evaluations: Sequence[Evaluation]
+) -> list[dict[str, Any]]:
+    """Whether calibration and test scores differ inside the clients, one row a score.
+
+    Seeds draw their splits independently, so that their statistics add up. A split that was given
+    is the same in every seed: then the first speaks for it.
+    """
+    seeds = 1 if "split" in repetitions[0].graph else len(evaluations)
+    rows = []
+    for score in evaluations[0].ranks:
+        found = pooled_test([one.ranks[score] for one in evaluations[:seeds]])
+        rows.append(
+            {
+                "method": method,
+                "score": score,
+                "p_value": found.p_value,
+                "party": repetitions[0].partition.names[found.party],
+                "party_p_value": found.party_p_value,
+            }
+        )
+    return rows
+
+
+def _card(
+    judge: Judge,
+    evaluation: Evaluation,
+    spent: Spending | None,
+    tests: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
     """What a predictor's card says."""
     repetition = judge.repetition
-    measured = ("score", "quantile", "alpha", "coverage", "set_size")
+    measured = ("score", "quantile", "alpha", "coverage", tables.SPLIT, "set_size")
     return {
         "fedcover": __version__,
         "graph": repetition.graph.name,
         "nodes": int(repetition.graph.num_nodes),
         "n_calibration": int((repetition.roles == Role.CALIB).sum()),
         "coverage": [{key: row[key] for key in measured} for row in evaluation.results],
+        "exchangeability": [*tests],
         "privacy": asdict(spent) if spent else None,
         "notes": evaluation.notes,
     }
@@ -188,13 +227,9 @@ class Simulation:
 
     def train(self, name: str) -> tuple[list[Federation], list[Outcome]]:
         """Every repetition's parties, who have the method's models now, and how it came about."""
-        federations = trained = self._parties
-        if recipe_of(name).method.graph == "whole":
-            trained, federations = self._centre
-        outcomes = self._carry(trained, [one.session.train(name) for one in trained])
-        for one, by in zip(federations, trained, strict=True):
-            one.carried.seconds = by.carried.seconds
-        return federations, outcomes
+        whole = recipe_of(name).method.graph == "whole"
+        federations = self._owners if whole else self._parties
+        return federations, self._carry(federations, [o.session.train(name) for o in federations])
 
     def calibrate(
         self, name: str, federations: Sequence[Federation], outcomes: Sequence[Outcome]
@@ -206,17 +241,15 @@ class Simulation:
 
     @cached_property
     def _parties(self) -> list[Federation]:
-        made = [federation(one, self._config) for one in self._repetitions]
-        self._carry(made, [one.session.prepare() for one in made])
-        return made
+        return self._prepared([federation(one, self._config) for one in self._repetitions])
 
     @cached_property
-    def _centre(self) -> list[list[Federation]]:
-        pairs = [centre(one, self._config) for one in self._repetitions]
-        both = [list(made) for made in zip(*pairs, strict=True)]  # who trains, who is asked
-        for made in both:
-            self._carry(made, [one.session.prepare() for one in made])
-        return both
+    def _owners(self) -> list[Federation]:
+        return self._prepared([centre(one, self._config) for one in self._repetitions])
+
+    def _prepared(self, made: list[Federation]) -> list[Federation]:
+        self._carry(made, [one.session.prepare() for one in made])
+        return made
 
     def _carry(
         self, federations: Sequence[Federation], talks: Sequence[Conversation[Result]]
@@ -241,8 +274,8 @@ def _graph_notes(graph: Data, asked: Config, config: Config) -> list[str]:
     if count := int((graph.y == NO_LABEL).sum()):
         have = "node has" if count == 1 else "nodes have"
         notes.append(
-            f"{count} of {graph.num_nodes} {have} no label: neighbours to others, but neither "
-            "trained on, nor calibrated with, nor tested."
+            f"{count} of {graph.num_nodes} {have} no label: given a set each, and neighbours to "
+            "others, but neither trained on, nor calibrated with, nor tested."
         )
     if "client" in graph and config.partition != "given":
         notes.append(
@@ -280,6 +313,8 @@ class _Book:
         self._evaluations: list[Evaluation] = []
         self.ledgers = [pl.DataFrame(schema=tables.LEDGER)]
         self.chosen: dict[str, dict[str, list[Any]]] = {}  # by method, then one value a seed
+        self.tests: list[dict[str, Any]] = []  # of exchangeability, one a method and score
+        self.left_out: dict[str, list[list[str]]] = {}  # by method, then the clients of a seed
         self.sent: dict[str, list[dict[str, dict[str, int]]]] = {}
         self.notes: dict[str, dict[int, None]] = {}  # to their seeds
 
@@ -291,6 +326,9 @@ class _Book:
         if outcome.recipe.personal == "mix":
             weights = [mixture_weights(party, method) for party in federation.parties]
             chosen["mixture"] = [own.tolist() for own in weights]
+        if outcome.calibrated.left_out:
+            apart = [federation.session.parties[k] for k in sorted(outcome.calibrated.left_out)]
+            self.left_out.setdefault(method, []).append(apart)
         for choice, value in chosen.items():
             self.chosen.setdefault(method, {}).setdefault(choice, []).append(value)
         if outcome.recipe.method.federated:

@@ -79,7 +79,10 @@ class _Group:
         rows = slice(int(clients[0]), int(clients[-1]) + 1)
         self._rows = [stack.first_rows(rows.start, rows.stop), rows, rows, rows]
         self._views = [t[r] for t, r in zip(local, self._rows, strict=True)]
-        self.adam = torch.optim.Adam(self._views, lr=stack.plan.lr, fused=True)
+        plan = stack.plan
+        self.adam = torch.optim.Adam(
+            self._views, lr=plan.lr, weight_decay=plan.weight_decay, fused=True
+        )
 
     def step(self, gradients: list[Tensor]) -> None:
         for view, gradient, rows in zip(self._views, gradients, self._rows, strict=True):

@@ -94,6 +94,7 @@ class Plan:
     average: bool = True  # False: every client keeps its own model (the method Loc)
     prior: Prior | None = None
     prox: float = 0.0  # FedProx's μ: how strongly local steps are held near the shared model
+    weight_decay: float = 0.0  # Adam's: what times a weight is added to its gradient
     unit_features: bool = False  # whether the model sees every node's features at length 1
 
 

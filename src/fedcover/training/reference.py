@@ -51,7 +51,9 @@ class Reference:
         drawn = start[0] if start else initial_weights(plan.model, *size, initialiser(self._key[0]))
         self._module = to_module(plan.model, drawn.to(plan.dtype), plan.dropout)
         self._sent = self._weights()
-        self._adam = torch.optim.Adam(self._module.parameters(), lr=plan.lr)
+        self._adam = torch.optim.Adam(
+            self._module.parameters(), lr=plan.lr, weight_decay=plan.weight_decay
+        )
         self._pairs = PairSampler(party.real_edges, party.own, *self._key)
 
     def receive(self, weights: Sequence[Weights]) -> None:

@@ -4,7 +4,7 @@ The first layer has the cheaper of two forms:
 
 * Sparse features: :math:`P(XW)`. A client keeps only the rows of :math:`W` whose features occur in
   its graph: the others have no gradient, so Adam leaves them where they were, and the stack grows
-  with the data rather than with clients × features.
+  with the data rather than with clients × features. (With weight decay it keeps all rows.)
 * Dense features: :math:`(PX)W`, with :math:`PX` computed once, then one batched product a step.
 
 Either gives the layer ``at`` some nodes, before the activation: ``rows`` of output, padding
@@ -93,7 +93,11 @@ class SparseFirst:
         x = sp.vstack([sp.csr_array(client.x) for client in stack.clients], format="csr")
         client = np.repeat(stack.client_of_node, np.diff(x.indptr))
         possible = len(stack.clients) * stack.features
-        touched, column = distinct(client * stack.features + x.indices, possible)
+        row = client * stack.features + x.indices
+        if stack.plan.weight_decay:  # which moves every row
+            touched, column = np.arange(possible), row
+        else:
+            touched, column = distinct(row, possible)
         self.x = sp.csr_array((x.data, column, x.indptr), shape=(len(stack.y), len(touched)))
         self.x.sum_duplicates()
         self.client_of_row, self.feature_of_row = np.divmod(touched, stack.features)

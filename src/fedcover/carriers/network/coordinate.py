@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from fedcover import __version__, tables
 from fedcover.algorithm.session import Outcome
@@ -75,6 +76,7 @@ def _write(folder: Path, coordinator: Coordinator, outcomes: Outcomes, ledger: P
             "graph": {
                 "name": folder.name,
                 "nodes": sum(census.of("nodes").values()),
+                "unlabelled": sum(census.of("unlabelled").values()),
                 "features": len(schema.feature_names),
                 "labels": len(schema.labels),
                 "label_names": schema.labels,
@@ -93,6 +95,7 @@ def _write(folder: Path, coordinator: Coordinator, outcomes: Outcomes, ledger: P
                 },
             },
             "chosen_on_validation": _chosen(outcomes),
+            "left_out": _left_out(coordinator, outcomes),
             "privacy": spent,
             "notes": notes(coordinator, outcomes),
             "versions": versions(),
@@ -132,7 +135,7 @@ def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
                 f"{about}: {named(silent)} did not say what its sets hold; the numbers are "
                 "without it."
             )
-        found += outcome.notes
+        found += [*outcome.notes, *(f"{about}: {one}" for one in outcome.calibrated.notes)]
     for method, seed, outcome in _each(outcomes):
         cases = zip(cases_of(coordinator.job.config), outcome.calibrated.thresholds, strict=True)
         for (score, rule, _), threshold in cases:
@@ -144,7 +147,7 @@ def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
 def _tables(name: str, coordinator: Coordinator, outcomes: Outcomes) -> dict[str, Any]:
     """Results, groups, and thresholds of groups: rows for every method, seed and case."""
     results, groups, thresholds = [], [], []
-    config, sites = coordinator.job.config, coordinator.sites
+    config, sites, census = coordinator.job.config, coordinator.sites, coordinator.census
     own_names = coordinator.schema.labels if config.calibrate == "class" else coordinator.groups
     for method, seed, outcome in _each(outcomes):
         result = outcome.calibrated
@@ -153,8 +156,10 @@ def _tables(name: str, coordinator: Coordinator, outcomes: Outcomes) -> dict[str
             key = dict(zip(tables.KEY, (method, *case, seed), strict=True))
             by_site = {sites[party]: own[k] for party, own in result.tallies.items()}
             whole = np.sum(list(by_site.values()), axis=0)
-            tests = max(int(whole[0]), 1)
-            coverages = [counts[1] / counts[0] for counts in by_site.values() if counts[0]]
+            rates = [_rates(counts, census.tested)["coverage"] for counts in by_site.values()]
+            coverages = [coverage for coverage in rates if coverage is not None]
+            judged = census.of("test" if census.tested else "calib")
+            labelled = sum(judged[party] for party in result.correct)
             results.append(
                 {
                     **key,
@@ -164,23 +169,33 @@ def _tables(name: str, coordinator: Coordinator, outcomes: Outcomes) -> dict[str
                     "model": outcome.recipe.method.model or config.model,
                     "n_calibration": threshold.pooled.n_calibration,
                     "q_hat": threshold.pooled.q_hat if config.calibrate == "pooled" else None,
-                    "n_test": int(whole[0]),
-                    **dict(zip(RATES, (whole[1:] / tests).tolist(), strict=True)),
+                    "n_test": int(whole[0]) if census.tested else 0,
+                    **_rates(whole, census.tested),
+                    tables.SPLIT: float(whole[1] / whole[0]) if census.tested else None,
                     "min_client_coverage": min(coverages, default=None),
-                    "accuracy": sum(result.correct.values()) / tests,
+                    "accuracy": sum(result.correct.values()) / max(labelled, 1),
                 }
             )
             clients = [("client", site, counts) for site, counts in by_site.items()]
             for kind, group, counts in [("all", "all", whole), *clients]:
                 if counts[0]:
-                    rates = dict(zip(RATES[:2], (counts[1:3] / counts[0]).tolist(), strict=True))
-                    named = {**key, "kind": kind, "group": group}
-                    groups.append({**named, "n_test": float(counts[0]), **rates})
+                    own_rates = _rates(counts, census.tested)
+                    named = {**key, "kind": kind, "group": group, "n_test": float(counts[0])}
+                    groups.append(named | {name: own_rates[name] for name in RATES[:2]})
             for group, own in zip(own_names, threshold.groups, strict=True):
                 thresholds.append({**key, "kind": config.calibrate, "group": group, **vars(own)})
     found = {"results": frame(results, tables.RESULTS), "groups": frame(groups, tables.GROUPS)}
     grouped = config.calibrate != "pooled"
     return found | ({"thresholds": frame(thresholds, tables.THRESHOLDS)} if grouped else {})
+
+
+def _rates(counts: NDArray[np.int64], tested: bool) -> dict[str, float | None]:
+    """Means over the nodes that were counted; nobody knows what sets of nodes without a label
+    cover."""
+    rates: dict[str, float | None] = dict.fromkeys(RATES)
+    if counts[0]:
+        rates |= dict(zip(RATES, (counts[1:] / counts[0]).tolist(), strict=True))
+    return rates if tested else rates | {"coverage": None}
 
 
 def _chosen(outcomes: Outcomes) -> dict[str, dict[str, list[Any]]]:
@@ -189,6 +204,15 @@ def _chosen(outcomes: Outcomes) -> dict[str, dict[str, list[Any]]]:
     for method, _, outcome in _each(outcomes):
         for choice, value in outcome.choices.items():
             found.setdefault(method, {}).setdefault(choice, []).append(value)
+    return found
+
+
+def _left_out(coordinator: Coordinator, outcomes: Outcomes) -> dict[str, list[list[str]]]:
+    """By method, then a seed's: the sites whose scores did not count."""
+    found: dict[str, list[list[str]]] = {}
+    for method, _, outcome in _each(outcomes):
+        if apart := sorted(outcome.calibrated.left_out):
+            found.setdefault(method, []).append([coordinator.sites[k] for k in apart])
     return found
 
 

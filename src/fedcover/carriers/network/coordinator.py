@@ -24,6 +24,7 @@ from fedcover.carriers.network.messages import Item, Order, Place, Reply, Transp
 from fedcover.conformal.protocol import Direction, Message, message_bytes, text, words
 from fedcover.errors import DataError
 from fedcover.graphs.schema import Schema
+from fedcover.graphs.splits import Role, check_counts
 from fedcover.models.vae import check_size
 
 Outcomes = dict[int, dict[str, Outcome]]  # by seed and method
@@ -126,6 +127,7 @@ class Coordinator:
             )
         known = known or dict(sorted(counts.items()))
         self.sites, self.census = tuple(known), Census(dict(enumerate(known.values())))
+        check_counts(Role.TEST, [*self.census.of("test").values()], self.sites)
         self._told[Place(None, SITES, "", 0)] = {"roll": roll(self.job_id, self.sites)}
         self._away = {k for k, name in enumerate(known) if name not in counts}
         self._checkpoint.write(

@@ -23,7 +23,7 @@ from fedcover.algorithm.checks import MOST_COUNTED
 from fedcover.carriers.network.messages import Reply
 from fedcover.config import Config, NetworkSettings, recipe_of
 from fedcover.config.schema import options, unknown
-from fedcover.config.settings import network_settings
+from fedcover.config.settings import check_robust, network_settings
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.schema import Schema, read_schema
 
@@ -32,11 +32,12 @@ OWN = {
     "out": "The run folder that the coordinator writes.",
     "preset": "default, plain or paper.",
 }
-DEFAULTS: dict[str, Any] = {"methods": "gen", "seeds": 1}
-"""What a job is unless told: a simulation's default has methods that no network has."""
+DEFAULTS: dict[str, Any] = {"methods": "gen", "seeds": 1, "max_share": 0.5}
+"""What a job is unless told: a simulation's default has methods that no network has, and nobody in
+it lies about its number of nodes."""
 HELLO, SITES = "data/hello", "data/sites"
 """The parts that a job begins with: who takes part, and with which number."""
-COUNTED = ("nodes", "train", "valid", "calib", "test")
+COUNTED = ("nodes", "train", "valid", "calib", "test", "unlabelled")
 """What of its nodes a site tells at the beginning."""
 
 
@@ -60,11 +61,12 @@ class Job(NetworkSettings):
                 f"partition is {config.partition!r}; over a network every site has its own graph, "
                 "which is the partition 'given'."
             )
-        if config.mixture is not None and len(config.mixture) != self.sites:
+        if config.client_shares is not None and len(config.client_shares) != self.sites:
             raise UsageError(
-                f"mixture has length {len(config.mixture)}; it must hold one number for each of "
-                f"the {self.sites} sites, in the order of their names."
+                f"client_shares has length {len(config.client_shares)}; it must hold one number "
+                f"for each of the {self.sites} sites, in the order of their names."
             )
+        check_robust(config.robust, self.sites, "sites")
         if (config.calibrate == "group") != (self.group is not None):
             raise UsageError("calibrate 'group' and group, the column that names it, go together.")
 
@@ -108,8 +110,8 @@ def assignment_from(run_config: Mapping[str, Any]) -> Assignment:
 def job_from(run_config: Mapping[str, Any]) -> Job:
     """The same without its files."""
     known = {name.replace("_", "-"): (name, one) for name, one in network_settings().items()}
-    given = {}
-    for key, value in (DEFAULTS | dict(run_config)).items():
+    given = dict(DEFAULTS)
+    for key, value in run_config.items():
         if key not in known and key not in OWN:
             raise unknown(key, [*known, *OWN])
         if key in known and value != "":
@@ -150,8 +152,8 @@ def unfit(schema: Schema, nonce: NDArray[np.uint8], name: str, reply: Reply) -> 
         return "its numbers of nodes are not counts."
     if (counts < 0).any() or (counts > MOST_COUNTED).any():
         return "its numbers of nodes cannot be."
-    if counts[0] < counts[1:].sum():  # more nodes than roles: some have no label
-        return f"it has {counts[0]} nodes, but roles for {counts[1:].sum()}."
+    if counts[0] != counts[1:].sum():
+        return f"it has {counts[0]} nodes, but says what {counts[1:].sum()} are for."
     return ""
 
 

@@ -30,7 +30,6 @@ from fedcover.errors import DataError, UsageError
 from fedcover.files import write_whole
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema, parse_schema
-from fedcover.graphs.splits import Role
 from fedcover.models.gnn import arrays_of, weights_of
 from fedcover.party import local_training
 from fedcover.party.calibration import thresholds_of
@@ -183,9 +182,9 @@ class SiteJob:
 
 def write_sets(folder: Path, graph: Data, party: Party, method: str) -> None:
     """Write the sets of a method: one Parquet file for all seeds, to which this one is added."""
-    data, test = party.data, party.data.nodes(Role.TEST)
-    ids, labels, y = np.asarray(graph.node_ids)[test], graph.label_names, data.y[test]
-    client = pl.repeat(data.name, len(test), dtype=pl.String, eager=True)
+    data, asked = party.data, party.data.asked
+    ids, labels, y = np.asarray(graph.node_ids)[asked], graph.label_names, data.y[asked]
+    client = pl.repeat(data.name, len(asked), dtype=pl.String, eager=True)
     frames = []
     for case, one in zip(cases_of(party.config), party.sets[method], strict=True):
         key = dict(zip(KEY, (method, *case, data.seed), strict=True))

@@ -19,7 +19,7 @@ function against(cells, xs, xOf, { title, y, low, high, zero, digits, extra = []
   const symbol = (cell) => style.get(cell.method).symbol;
   const sorted = [...cells].sort((a, b) => xs.indexOf(xOf(a)) - xs.indexOf(xOf(b)));
   const here = xs.findIndex((value) => value === (title === "Level" ? Number(label("alpha", state.alpha)) : Number(state.clients)));
-  const tip = (cell) => `${cell.method}\nset size ${number(cell.set_size, 2)}${cell.set_size_sd === null ? "" : ` ± ${number(cell.set_size_sd, 2)}`}\ncoverage ${number(cell.coverage, 3)}, target ${cell.level}`;
+  const tip = (cell) => `${cell.method}\nset size ${number(cell.set_size, 2)}${cell.set_size_sd === null ? "" : ` ± ${number(cell.set_size_sd, 2)}`}\ncoverage ${number(cell.coverage, 3)}${cell.coverage_split === null ? "" : ` (calibrated split ${number(cell.coverage_split, 3)})`}, target ${cell.level}`;
   return (width) => Plot.plot({
     width, height: 300, marginLeft: 46, marginRight: 8, marginBottom: 38, marginTop: 16, style: FONT,
     x: { domain: [-0.5, xs.length - 0.5], label: null },
@@ -38,9 +38,12 @@ function against(cells, xs, xOf, { title, y, low, high, zero, digits, extra = []
   });
 }
 
+const judgedNodes = data.measured ? "test nodes" : "nodes without a label";
+
 const spreadOf = (value, spread, sign) => (cell) => cell[value] + sign * (cell[spread] ?? 0);
 
 function sizeChart(cells, xs, xOf, axisTitle, title, published) {
+  if (cells.every((cell) => cell.set_size === null)) return h("p", { class: "notice" }, "Every node has a label and none was kept for testing, so that no set was made.");
   const sizes = { low: { of: spreadOf("set_size", "set_size_sd", -1) }, high: { of: spreadOf("set_size", "set_size_sd", 1), spread: "set_size_sd" } };
   const x = dodge(cells, xs, xOf);
   const hollow = published.filter((p) => xs.includes(p.x));
@@ -66,6 +69,7 @@ const describe = (cells, text) => (cells.length ? `${list(cells.map((cell) => `$
 
 // Coverage minus its target: so all levels share one line, and the band is wide enough to be seen.
 function coverageChart(cells, xs, xOf, axisTitle, title) {
+  if (!data.measured) return h("p", { class: "notice" }, "There are no test nodes, so that coverage was not measured. The verdict above says what is promised.");
   const held = cells.map((cell) => ({ ...cell, over: cell.coverage - cell.level }));
   const spreads = { low: { of: (c) => c.over - 3 * c.coverage_se }, high: { of: (c) => c.over + 3 * c.coverage_se, spread: "coverage_se" } };
   const bands = xs.map((value, i) => {
@@ -74,7 +78,7 @@ function coverageChart(cells, xs, xOf, axisTitle, title) {
   }).filter(Boolean);
   const upper = bands.filter((band) => band.top !== null);
   const here = held.filter((cell) => cell.level === Number(label("alpha", state.alpha)) && String(cell.clients) === state.clients);
-  const inside = held.filter((cell) => cell.status === "inside").length;
+  const inside = held.filter((cell) => cell.resplit_status === "inside").length;
   const judged = held.filter((cell) => cell.status !== "none").length;
   const low = Math.min(-0.003, ...held.map(spreads.low.of));
   const top = Math.max(0.003, ...held.map(spreads.high.of), ...upper.map((b) => b.top));
@@ -93,7 +97,7 @@ function coverageChart(cells, xs, xOf, axisTitle, title) {
         Plot.text([0], { x: xs.length - 0.5, y: 0, text: () => "target", textAnchor: "end", dy: 9, fill: "var(--muted)" }),
       ],
     }),
-    columns: [["Method", (c) => c.method], [axisTitle, (c) => String(xOf(c)), true], ["Target", (c) => String(c.level), true], ["Coverage", (c) => number(c.coverage, 4), true], ["Standard error", (c) => number(c.coverage_se, 4), true], ["sd over seeds", (c) => number(c.coverage_sd, 4), true],
+    columns: [["Method", (c) => c.method], [axisTitle, (c) => String(xOf(c)), true], ["Target", (c) => String(c.level), true], ["Coverage", (c) => number(c.coverage, 4), true], ["On the calibrated split", (c) => number(c.coverage_split, 4), true], ["Chance leaves", (c) => (c.split_low === null ? "–" : `${number(c.split_low, 3)} to ${c.split_high === null ? "1" : number(c.split_high, 3)}`), true], ["Permutation p", (c) => number(c.p_value, 3), true], ["Standard error", (c) => number(c.coverage_se, 4), true], ["sd over seeds", (c) => number(c.coverage_sd, 4), true],
       ["Band", (c) => (c.low === null ? "none" : `${number(c.low, 3)} to ${c.high === null ? "1" : number(c.high, 4)}`), true], ["Verdict", (c) => (c.status === "none" ? "no guarantee" : c.status)]],
     body: held,
   });
@@ -127,6 +131,7 @@ function compare() {
 
 const MOST = 8; // sizes with a colour of their own; larger ones share the last
 function distribution() {
+  if (view().every((cell) => cell.set_size === null)) return null; // nobody to make a set for
   const cells = view().sort((a, b) => order.get(a.method) - order.get(b.method));
   const parts = cells.flatMap((cell) => {
     const [group, n] = data.groups.size[cell.index];
@@ -143,8 +148,8 @@ function distribution() {
   const called = (size) => (size === 0 ? "empty" : size === MOST ? `${MOST} or more` : String(size));
   const ones = cells.map((cell) => ({ method: cell.method, share: parts.find((p) => p.method === cell.method && p.size === 1)?.share ?? 0 }));
   const figure = chart({
-    title: "How large the sets are", note: "Share of test nodes by the number of labels in their set, at the chosen level.",
-    alt: `Share of test nodes by set size and method. Sets of exactly one label: ${list(ones.map((one) => `${one.method} ${percent(one.share)}`))}.`,
+    title: "How large the sets are", note: `Share of ${judgedNodes} by the number of labels in their set, at the chosen level.`,
+    alt: `Share of ${judgedNodes} by set size and method. Sets of exactly one label: ${list(ones.map((one) => `${one.method} ${percent(one.share)}`))}.`,
     draw: (width) => {
       const side = width < 520 ? 8 : Math.min(190, 24 + 7 * Math.max(...cells.map((cell) => cell.method.length)));
       const narrow = side === 8;
@@ -171,9 +176,9 @@ function distribution() {
 const KINDS = [
   ["client", "client", "Each client", "One row for each client"],
   ["class", "class", "Each class", "Test nodes by their true label"],
-  ["group", "group", "Each group", "Test nodes by the column that groups them"],
+  ["group", "group", "Each group", "Nodes by the column that groups them"],
   ["position", "place", "Boundary and interior", "Nodes that lost an edge to the cut, and nodes that lost none"],
-  ["degree", "neighbours", "Neighbours", "Test nodes by the number of neighbours at their client"],
+  ["degree", "neighbours", "Neighbours", "Nodes by the number of neighbours at their client"],
 ];
 
 // Clients differ from seed to seed, unless they were given: then their mean over seeds is shown.
@@ -215,7 +220,7 @@ function dotPlot(cell, kind, held, value, target) {
         Plot.dot(others, { x: value, y: "name", r: 2.6, fill: "var(--mark)", fillOpacity: 0.55 }),
         value === "coverage" ? Plot.link(held, { x1: target, x2: value, y1: "name", y2: "name", stroke: "var(--accent)", strokeOpacity: 0.35, strokeWidth: 1.5 })
           : Plot.link(held, { x1: 0, x2: value, y1: "name", y2: "name", stroke: "var(--accent)", strokeOpacity: 0.35, strokeWidth: 1.5 }),
-        Plot.dot(held, { x: value, y: "name", r: 4.6, fill: "var(--accent)", title: (row) => `${row.name}: ${number(row[value], 3)}, ${number(row.n, 0)} test nodes` }),
+        Plot.dot(held, { x: value, y: "name", r: 4.6, fill: "var(--accent)", title: (row) => `${row.name}: ${number(row[value], 3)}, ${number(row.n, 0)} ${judgedNodes}` }),
         Plot.dot(marked, { x: value, y: "name", r: 8, stroke: "var(--bad)", strokeWidth: 2 }),
         Plot.text(marked, { x: value, y: "name", text: () => "worst", dx: 12, dy: -9, textAnchor: "start", fill: "var(--bad)", fontWeight: 600 }),
         Plot.text(held, { frameAnchor: "right", y: "name", dx: 46, text: (row) => (value === "coverage" ? `n ${number(row.n, 0)}` : number(row.set_size, 2)), textAnchor: "end", fill: "var(--muted)", fontVariant: "tabular-nums" }),
@@ -226,7 +231,7 @@ function dotPlot(cell, kind, held, value, target) {
 
 function groups() {
   const cell = chosenCell(), by = data.calibrate ?? "pooled";
-  const promised = by === "pooled" ? "The promise is for all test nodes together; here is how it is shared out."
+  const promised = by === "pooled" ? `The promise is for all ${judgedNodes} together; here is ${data.measured ? "how it is shared out" : "how large their sets are"}.`
     : `Calibrated by ${by}: the promise is for each ${by} that has enough calibration nodes; a note names those that do not.`;
   document.getElementById("groups-for").textContent = `The method ${cell.method} at level ${cell.level}. ${promised}`;
   const found = [];
@@ -239,17 +244,17 @@ function groups() {
     const extra = !many ? "" : data.partition === "given" ? "; small dots: single seeds" : "; large dots: the first seed's cut, small ones: the other seeds', which hold other nodes";
     const part = kind === "client" && held.length < cell.clients ? `; the ${held.length} worst of ${cell.clients} are shown` : "";
     const worst = kind === "client" && cell.worst ? `The worst is client ${cell.worst[0]}${cell.worst[1] === null ? "" : ` of seed ${cell.worst[1]}`} with ${number(cell.worst[3], 3)}.` : `The lowest is ${low?.name} with ${number(low?.coverage, 3)}.`;
-    const columns = [[heading, (r) => r.name], ["Test nodes", (r) => number(r.n, 1), true], ["Coverage", (r) => number(r.coverage, 3), true], ["Set size", (r) => number(r.set_size, 3), true],
-      ...(many ? [["Coverage in single seeds", (r) => r.others.map((o) => number(o.coverage, 3)).join(" "), true]] : [])];
+    const columns = [[heading, (r) => r.name], [data.measured ? "Test nodes" : "Nodes", (r) => number(r.n, 1), true], ...(data.measured ? [["Coverage", (r) => number(r.coverage, 3), true]] : []), ["Set size", (r) => number(r.set_size, 3), true],
+      ...(many && data.measured ? [["Coverage in single seeds", (r) => r.others.map((o) => number(o.coverage, 3)).join(" "), true]] : [])];
     found.push(h("div", { class: "pair" },
-      chart({
+      !data.measured ? null : chart({
         title: `${title}: coverage`, note: `${note}; the line is the target ${cell.level}${extra}${part}.`,
         alt: `Coverage by ${heading} with ${cell.method}, target ${cell.level}. ${worst}`,
         draw: dotPlot(cell, kind, held, "coverage", cell.level), columns, body: held,
       }),
       chart({
         title: `${title}: set size`, note: "Mean number of labels in a set.",
-        alt: `Mean set size by ${heading} with ${cell.method}, from ${number(d3.min(known, (r) => r.set_size), 2)} to ${number(d3.max(known, (r) => r.set_size), 2)} labels.`,
+        alt: `Mean set size by ${heading} with ${cell.method}, from ${number(d3.min(held, (r) => r.set_size), 2)} to ${number(d3.max(held, (r) => r.set_size), 2)} labels.`,
         draw: dotPlot(cell, kind, held, "set_size", cell.level), columns, body: held,
       })));
   }

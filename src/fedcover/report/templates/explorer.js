@@ -8,9 +8,9 @@ function nodeSet(row) {
   return which ? shownNodes.patterns[which[row]] : null;
 }
 
-const covered = (row) => nodeSet(row).includes(shownNodes.label[shownNodes.explained[row]]);
+const truthOf = (row) => shownNodes.label[shownNodes.explained[row]]; // -1: not known
 const PRESETS = {
-  "A miss": () => explained().filter((row) => !covered(row)),
+  ...(data.measured ? { "A miss": () => explained().filter((row) => truthOf(row) >= 0 && !nodeSet(row).includes(truthOf(row))) } : {}),
   "Largest set": () => { const most = d3.max(explained(), (row) => nodeSet(row).length); return explained().filter((row) => nodeSet(row).length === most); },
   "Boundary node": () => d3.sort(explained().filter((row) => shownNodes.lost[shownNodes.explained[row]] > 0), (row) => -shownNodes.lost[shownNodes.explained[row]]),
 };
@@ -29,7 +29,7 @@ function buildExplorer(pick) {
     keydown: (event) => { if (event.key === "Enter") pick(event.target.value.trim()); },
   });
   put("node",
-    h("p", { class: "sub" }, `Test nodes of seed ${data.first_seed} have a set; ${ids.length.toLocaleString("en")} of them can be looked at. The set follows the choices above.`),
+    h("p", { class: "sub" }, `${data.measured ? "Test nodes and nodes" : "Nodes"} without a label have a set; of seed ${data.first_seed}, ${ids.length.toLocaleString("en")} of them can be looked at. The set follows the choices above.`),
     h("div", { class: "search" },
       h("div", { class: "field" }, h("label", { for: "find" }, "Node"), input, h("datalist", { id: "ids" }, ids.map((id) => h("option", { value: id })))),
       h("div", { class: "presets" },
@@ -71,15 +71,16 @@ function showNode() {
     return;
   }
   const row = rowOf.get(node), truth = shownNodes.label[node], role = shownNodes.roles[shownNodes.role[node]];
+  const isAsked = role === "test" || role === "unlabelled";
   const aRole = `${role === "unlabelled" ? "an" : "a"} ${role}`;
   put("panel",
     h("h3", { "data-node": id, tabindex: "-1" }, `Node ${id}`),
     h("p", { class: "sub" }, `Held by client ${shownNodes.clients[shownNodes.client[node]]} · ${role} node · true label ${labelOf(truth)} · ${shownNodes.boundary[node] ? "at the boundary" : "in the interior"}`),
-    row === undefined ? h("p", {}, role === "test" ? "Its scores are not stored, as the page would grow too large." : `It has no set: it is ${aRole} node. Only test nodes have one.`) : setOf(row, node, truth),
+    row === undefined ? h("p", {}, isAsked ? "Its scores are not stored, as the page would grow too large." : `It has no set: it is ${aRole} node. Only test nodes and nodes without a label have one.`) : setOf(row, node, truth),
     neighbours(node));
   const members = row === undefined ? null : nodeSet(row);
-  say(members === null ? `Node ${id}: ${aRole} node, ${role === "test" ? "its set is not stored on this page" : "which has no set"}.`
-    : `Node ${id}: set {${listed(members).join(", ")}}, true label ${members.includes(truth) ? "in it" : "not in it"}.`);
+  say(members === null ? `Node ${id}: ${aRole} node, ${isAsked ? "its set is not stored on this page" : "which has no set"}.`
+    : `Node ${id}: set {${listed(members).join(", ")}}, true label ${truth < 0 ? "not known" : members.includes(truth) ? "in it" : "not in it"}.`);
 }
 
 function setOf(row, node, truth) {
@@ -124,12 +125,14 @@ function why(members, probs, scores, qOf, ranked, node, truth) {
   else if (size === 1) parts.push(`One label fits: ${first}, and no other label scores at or below the threshold.`);
   else if (size === C) parts.push(`All labels fit: the model is at a loss (${first}).`);
   else parts.push(`${size} labels score at or below the threshold, since the model ${probs[top] < 0.5 ? "is undecided" : "leaves room for doubt"}: ${first}, ${data.labels[ranked[1]]} ${percent(probs[ranked[1]])}.`);
-  if (members.includes(truth)) parts.push("The true label is in the set.");
+  if (truth < 0) parts.push("Its true label is not known.");
+  else if (members.includes(truth)) parts.push("The true label is in the set.");
   else if (scores[truth] !== null) parts.push(`The true label, ${data.labels[truth]}, is not in it: its score is ${number(scores[truth] / 1e5 - qOf(truth), 3)} above the threshold.`);
   const lost = shownNodes.lost[node], degree = shownNodes.degree[node];
   if (lost) parts.push(`The cut took ${lost} of its ${count(degree, "neighbour")}, so the model knows less about it.`);
   const kept = near[node].filter((other) => !other.lost);
   const alike = kept.filter((other) => shownNodes.label[other.node] === truth).length;
+  if (truth < 0) return parts.join(" ");
   if (kept.length === 1) parts.push(`The one neighbour that its client sees here has ${alike ? "the same" : "another"} true label.`);
   else if (kept.length) parts.push(`Of the ${count(kept.length, "neighbour")} that its client sees here, ${alike} ${alike === 1 ? "carries" : "carry"} the same true label.`);
   else if (degree > 0 && lost === degree) parts.push("Its client sees none of its neighbours: its features alone decide.");

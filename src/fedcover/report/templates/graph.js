@@ -59,7 +59,7 @@ function buildDrawing(pick) {
   const dark = isDark();
   const swatches = clients <= 24 ? shownNodes.clients.map((name, k) => h("li", {}, h("i", { "data-client": k, style: `background:${clientColour(k, dark)}` }), short(`client ${name}`))) : [];
   put("drawing",
-    h("p", { class: "sub" }, sentence, sampled ? " The sample is made of connected pieces around test nodes, from every client." : "", " Click a node to see its set."),
+    h("p", { class: "sub" }, sentence, sampled ? " The sample is made of connected pieces around nodes that have a set, from every client." : "", " Click a node to see its set."),
     h("div", { class: "canvas" }, canvas, tip, h("div", { class: "zoom" },
       h("button", { type: "button", class: "plain", "aria-label": "Zoom in", click: by(1.6) }, "+"),
       h("button", { type: "button", class: "plain", "aria-label": "Zoom out", click: by(1 / 1.6) }, "−"),

@@ -48,7 +48,7 @@ function showLead() {
     return;
   }
   const first = rows[0], graph = data.graph;
-  lead.textContent = `${graph.nodes ? `A graph of ${graph.nodes.toLocaleString("en")} nodes, divided among ${count(first.clients, "client")} who do not share it. ` : ""}For each node a set of labels: how large the sets are, and how often they contain the true one. ${count(data.methods.length, "method")}, ${count(first.seeds, "seed")}.`;
+  lead.textContent = `${graph.nodes ? `A graph of ${graph.nodes.toLocaleString("en")} nodes, divided among ${count(first.clients, "client")} who do not share it. ` : ""}For each node a set of labels: how large the sets are${data.measured ? ", and how often they contain the true one" : ""}. ${count(data.methods.length, "method")}, ${count(first.seeds, "seed")}.`;
 }
 
 function buildContents() {

@@ -36,7 +36,7 @@ const cellKey = () => [state.method, state.score, state.quantile, state.alpha].j
 
 function bestMethod() {
   if (data.best) return data.best[viewKey()];
-  const kept = view().filter((cell) => ["inside", "above"].includes(cell.status) && (data.methods[order.get(cell.method)].option));
+  const kept = view().filter((cell) => ["inside", "above", "promised"].includes(cell.status) && (data.methods[order.get(cell.method)].option));
   return kept.length ? kept.reduce((a, b) => (b.set_size < a.set_size ? b : a)).method : undefined;
 }
 

@@ -175,7 +175,7 @@ def trial(
     loaded = check_graph(load(graph, data))
     parts = partition(loaded, clients)
     cut = cut_parties(loaded, parts, Config(clients=clients), seed=0)
-    roles = gathered(parts, [party.roles for party in cut])
+    roles = gathered(parts.client, [party.roles for party in cut])
     write_sites(sites, loaded, parts, roles)
     folders = site_folders(sites)
     tell(f"{sites}: {', '.join(folder.name for folder in folders)}")
