@@ -85,6 +85,32 @@ def random_graph() -> Data:
 
 
 @pytest.fixture(scope="session")
+def hospitals() -> Callable[..., tuple[Data, np.ndarray]]:
+    """Two hospitals, the second much harder, that lack 10 % and 85 % of their labels at random:
+    ``hospitals(removal)`` gives the graph, always the same, and all true labels."""
+
+    def make(removal: int = 0, nodes: int = 1500) -> tuple[Data, np.ndarray]:
+        rng, client = np.random.default_rng(11), np.repeat([0, 1], nodes)
+        y = rng.integers(0, 3, 2 * nodes)
+        noise = np.array([0.8, 3.0])[client]
+        pairs = rng.permutation(nodes).reshape(2, -1)
+        lacking = np.array([0.1, 0.85])[client]
+        graph = assemble(
+            1.5 * np.eye(3)[y] + noise[:, None] * rng.normal(size=(2 * nodes, 3)),
+            np.concatenate([pairs, pairs + nodes], axis=1),
+            np.where(np.random.default_rng([12, removal]).random(2 * nodes) < lacking, -1, y),
+            name="hospitals",
+            label_names=["cold", "flu", "other"],
+            node_ids=np.arange(2 * nodes),
+            client=client,
+            client_names=["hospital 1", "hospital 2"],
+        )
+        return graph, y
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def toy_sites() -> Callable[[Path, Sequence[str]], Path]:
     """Write small parties' folders and their schema: ``toy_sites(folder, names)``."""
 

@@ -66,9 +66,11 @@ def test_the_hospitals_readme_runs_from_top_to_bottom(tmp_path, monkeypatch, cap
     # What the text says of inspect's answers:
     assert "alpha = 0.1: enough" in out
     assert "alpha = 0.01: enough" in out
-    assert "alpha = 0.001: too few" in out
+    assert "alpha = 0.0005: too few" in out
     assert (tmp_path / "runs/hospitals/report.html").is_file()
-    assert pl.read_csv(tmp_path / "sets.csv").filter(kind="test", promise="yes").height > 1100
+    tested = pl.read_csv(tmp_path / "sets.csv").filter(kind="test")
+    assert tested.height > 1100
+    assert tested["promise"].str.starts_with("yes, on average").all()
     results = pl.read_csv(tmp_path / "runs/hospitals/results.csv")
     assert abs(results["n_calibration"][0] - 1200) < 5
     # 1,200 calibration and test nodes, 100 re-splits, two seeds: within a few standard errors.
@@ -132,5 +134,5 @@ def test_the_conformal_core_serves_another_model(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert (threshold.clients, threshold.n_calibration) == (3, 500)
     assert f"threshold {threshold.q_hat:.4f} from 500 patients" in out
-    low, high = conformal.coverage_band(0.1, 500, 3)
+    low, high = conformal.coverage_band(0.1, [167, 167, 166])  # their spread does not matter
     assert low - 0.01 < mean < high + 0.01

@@ -50,7 +50,7 @@ def test_the_grid_is_whole(stored):
 
 def test_the_promise_is_kept_in_every_cell_of_the_default():
     rows = read_rows(RESULTS / "default" / "rows.parquet")
-    cells = summarise_cells(rows.filter(quantile="exact"))
+    cells = summarise_cells(rows.filter(quantile="theorem1"))
     assert cells.height > 300
     assert cells["inside"].all(), cells.filter(inside=False)
 
@@ -85,7 +85,7 @@ def test_the_readme_s_sentences_and_figures_are_the_stored_ones():
     counted = re.search(r"fed\+prox\+prior\+mix, lac: (at most .*)", notes)
     assert counted
     assert counted[1] in " ".join(README.split())
-    kept = re.search(r"- exact: (.*)", notes)
+    kept = re.search(r"- theorem1: (.*)", notes)
     assert kept
     assert kept[1] in " ".join(README.split())
     figures = re.findall(r"!\[[^\]]+\]\((results/[^)]+)\)", README)

@@ -33,7 +33,6 @@ from fedcover.graphs.labels import spelt_sets
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.sites import site_folders
-from fedcover.graphs.splits import Role
 from fedcover.party import calibration
 from fedcover.party.data import party_data
 from fedcover.party.party import Party
@@ -72,12 +71,14 @@ CASES: dict[str, dict[str, Any]] = {
     "default recipe": {"methods": ("fed+prox+prior+mix",), "stride": 4, "standardise": True},
     "gen recipe": {"methods": ("gen+prior+mix", "fed+tuned"), "rounds": 2},
     "loc": {"methods": ("loc",), "rounds": 7, "stride": 3, "patience": 2},
-    "graph scores": {"methods": ("fed",), "scores": ("daps", "snaps"), "quantiles": ("mixture",)},
+    "graph scores": {"methods": ("fed",), "scores": ("daps", "snaps"), "asked_about": "test"},
     "shares": {
         "methods": ("fed",),
-        "quantiles": ("mixture", "average", "tdigest", "pooled"),
-        "mixture": (1, 2, 3),
+        "quantiles": ("exact", "average", "tdigest", "pooled"),
+        "client_shares": (1, 2, 3),
     },
+    "confidence": {"methods": ("fed",), "alphas": (0.4,), "confidence": 0.7},
+    "robust": {"methods": ("fed",), "alphas": (0.4,), "robust": 1},
     "class": {"methods": ("fed",), "calibrate": "class", "scores": ("lac", "aps")},
     "client": {"methods": ("fed",), "calibrate": "client", "standardise": True},
     "averaged": {"methods": ("fed",), "temperature": "averaged", "empty_sets": False},
@@ -106,8 +107,9 @@ def test_further_settings(case: str, sites: Path, schema: Schema) -> None:
     compare(sites, schema, **CASES[case])
 
 
+@pytest.mark.parametrize("test", [None, 0.0])
 def test_with_drawn_roles_missing_values_groups_and_nodes_without_a_label(
-    sites: Path, schema: Schema
+    sites: Path, schema: Schema, test: float | None
 ) -> None:
     for folder in site_folders(sites):
         nodes = pl.read_csv(folder / "nodes.csv").drop("split").with_row_index()
@@ -127,6 +129,7 @@ def test_with_drawn_roles_missing_values_groups_and_nodes_without_a_label(
         group="ward",
         missing="impute",
         standardise=True,
+        test=test,
     )
 
 
@@ -226,7 +229,7 @@ def alike(alone: Run, together: Run, double: bool) -> None:
                 for a, b in zip(one.weights[part], other.weights[part], strict=True):
                     torch.testing.assert_close(a, b, **near)
         one, other = left.calibrated, right.calibrated
-        assert (one.raps, one.diffusion, one.shares) == (other.raps, other.diffusion, other.shares)
+        assert (one.raps, one.diffusion, one.terms) == (other.raps, other.diffusion, other.terms)
         for case, (a, b) in enumerate(zip(one.thresholds, other.thresholds, strict=True)):
             assert (a.pooled.rank, a.pooled.n_calibration) == (
                 b.pooled.rank,
@@ -237,7 +240,7 @@ def alike(alone: Run, together: Run, double: bool) -> None:
                 differ = mine.sets[method][case] != its.sets[method][case]
                 ties, labels = ties + int(differ.sum()), labels + differ.size
                 name = cases_of(mine.config)[case][0]
-                rows = calibration.scores(mine, method, name)[mine.data.nodes(Role.TEST)]
+                rows = calibration.scores(mine, method, name)[mine.data.asked]
                 gap = np.abs(rows[..., None] - a.q_hats).min(axis=-1)
                 assert (gap[differ] < 1e-4).all()
     assert ties <= 0.01 * labels, f"{ties} of {labels} labels"
@@ -250,7 +253,7 @@ def same(left: Outcome, right: Outcome) -> None:
     }
     one, other = left.calibrated, right.calibrated
     assert one.temperature == other.temperature
-    assert (one.raps, one.diffusion, one.shares) == (other.raps, other.diffusion, other.shares)
+    assert (one.raps, one.diffusion, one.terms) == (other.raps, other.diffusion, other.terms)
     assert one.thresholds == other.thresholds
     assert one.tallies.keys() == other.tallies.keys()
     assert all(np.array_equal(one.tallies[k], other.tallies[k]) for k in one.tallies)
@@ -261,12 +264,11 @@ def same_sets(sites: Path, party: Party, graph: Any, method: str) -> None:
     """What the site wrote down is what the party holds."""
     (file,) = (sites / party.data.name / "results").glob(f"*/sets-{method}.parquet")
     rows = pl.read_parquet(file).filter(pl.col("seed") == party.data.seed)
-    test = party.data.nodes(Role.TEST)
     cases = zip(cases_of(party.config), party.sets[method], strict=True)
     for (score, rule, alpha), sets in cases:
         key = (pl.col("score") == score) & (pl.col("quantile") == rule) & (pl.col("alpha") == alpha)
         own = rows.filter(key)
-        assert own["node"].to_list() == [str(graph.node_ids[node]) for node in test]
+        assert own["node"].to_list() == [str(graph.node_ids[node]) for node in party.data.asked]
         assert own["set"].to_list() == list(map(list, spelt_sets(sets, graph.label_names)))
 
 

@@ -48,9 +48,9 @@ def test_it_shows_graph_clients_and_meaning(inspect, tmp_path):
     assert "2 clients, partition given" in words
     assert "north 90 90 36 " in words
     assert "60 calibration nodes at 2 clients" in words
-    assert "K/(N + K) = 0.0323" in words
-    assert "alpha = 0.1: enough calibration nodes; expect between 0.9 and 0.9323" in words
-    assert "alpha = 0.01: too few calibration nodes, 60, where 2 clients must have 198" in words
+    assert "at least 1 − α and at most 0.0333 above it" in words  # 2/N
+    assert "alpha = 0.1: enough calibration nodes; expect between 0.9 and 0.9333" in words
+    assert "alpha = 0.01: too few calibration nodes, 60; at least 100 are needed" in words
 
 
 def test_json_holds_the_same_and_nothing_else_is_printed(inspect):

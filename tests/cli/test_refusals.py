@@ -219,10 +219,18 @@ BAD_DATA = {
         "run bad",
         "line 3, column 'split': 'dev' is not one of train, valid, calib, test.",
     ),
-    "no test node": (
-        bad_graph(split=["train", "calib"] * 12),
+    "no calibration node": (
+        bad_graph(split=["train", "test"] * 12),
         "run bad",
-        "column 'split': no node has 'test'.",
+        "column 'split': no node has 'calib'.",
+    ),
+    "test nodes at one client alone": (
+        bad_graph(
+            split=["train", "calib"] * 8 + ["train", "calib", "test", "test"] * 2,
+            client=["p"] * 12 + ["q"] * 12,
+        ),
+        "run bad --partition given",
+        "Client p has no node with split 'test'.",
     ),
     "client without calibration": (
         bad_graph(split=SPLITS, client=["p" if s != "calib" else "q" for s in SPLITS]),

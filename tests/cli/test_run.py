@@ -42,7 +42,7 @@ def test_run_of_a_table_with_gaps_words_and_unknown_labels(fedcover, here, write
             "run", "gaps", *QUICK, "--missing", "impute", option, "--methods", "fed"
         )
         assert status == 0
-        assert "fedcover: note: 3 of 24 nodes have no label: neighbours to others" in err
+        assert "fedcover: note: 3 of 24 nodes have no label: given a set each" in err
         info = json.loads((here / "runs/gaps-2/run.json").read_text())
         assert info["config"]["standardise"] is scaled
         sent = info["bytes_by_kind"]["fed"][0]["statistics"]
@@ -72,6 +72,7 @@ def test_run_writes_the_folder_and_shows_a_table(fedcover, here):
     ]
     stages = ["partition: 2 of 2"]
     for method in ("loc", "fed", BEST, "central"):
+        stages += ["choice central: 3 of 3"] * (method == "central")  # of its weight decay
         stages += mixed if method == BEST else [f"train {method}: 3 of 3"]
         stages.append(f"calibrate {method}: 2 of 2")
     assert [line for line in err.splitlines() if "note" not in line] == stages
@@ -83,11 +84,13 @@ def test_the_table_says_what_results_csv_says(fedcover, here):
     results = pl.read_csv(here / "r/results.csv")
     (row,) = (line.split() for line in out.splitlines() if " fed " in line)
     size, spread = results["set_size"].mean(), results["set_size"].std()
-    coverage, accuracy = results["coverage"].mean(), results["accuracy"].mean()
+    coverage, split = results["coverage"].mean(), results["coverage_split"].mean()
     assert row[:3] == ["lac", "exact", "fed"]
     assert row[3:6] == [f"{size:.2f}", "±", f"{spread:.2f}"]
     assert row[6].rstrip("▼") == f"{coverage:.3f}"
-    assert row[7] == f"{accuracy:.3f}"
+    assert row[7].rstrip("▼") == f"{split:.3f}"
+    assert row[8] == f"{results['empty_rate'].mean():.2f}"
+    assert row[9] == f"{results['accuracy'].mean():.3f}"
 
 
 def test_notes_follow_on_stderr(fedcover):
@@ -149,30 +152,36 @@ def test_every_option_reaches_the_run(fedcover, here):
     assert {name: config[name] for name in expected} == expected
 
 
-def test_the_mixture_reaches_the_run(fedcover, here):
-    options = ["--clients", "3", "--quantiles", "mixture,pooled", "--mixture", "5,3,2"]
+def test_clients_shares_reach_the_run(fedcover, here):
+    options = ["--clients", "3", "--quantiles", "exact,pooled", "--client-shares", "5,3,2"]
     status, _, err = fedcover("run", "own", *QUICK, *options, "--methods", "fed", "--out", "r")
     assert status == 0
-    assert json.loads((here / "r/run.json").read_text())["config"]["mixture"] == [0.5, 0.3, 0.2]
-    assert set(pl.read_csv(here / "r/results.csv")["quantile"]) == {"mixture", "pooled"}
-    assert "the guarantee is for the clients' shares in --mixture" in err
+    config = json.loads((here / "r/run.json").read_text())["config"]
+    assert config["client_shares"] == [0.5, 0.3, 0.2]
+    assert set(pl.read_csv(here / "r/results.csv")["quantile"]) == {"exact", "pooled"}
+    # Weighed scores have no rank.
+    assert "quantile exact: alpha = 0.1 asks for more than the 9 calibration scores" in err
+    assert "quantile pooled: alpha = 0.05 asks for rank 10 of 9 calibration scores" in err
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (
-            ["--quantiles", "mixture", "--mixture", "1,2,3"],
-            "mixture has length 3; it must hold one number for each of the 2 clients.",
+            ["--client-shares", "1,2,3"],
+            "client_shares has length 3; it must hold one number for each of the 2 clients.",
         ),
         (
-            ["--quantiles", "mixture", "--mixture", "0.5,half"],
-            "mixture has 'half'; every share must be a number of 0 or more.",
+            ["--client-shares", "0.5,half"],
+            "client_shares has 'half'; every share must be a number of 0 or more.",
         ),
-        (["--mixture", "1,2"], "mixture is set, which needs 'mixture' among the quantiles."),
+        (
+            ["--client-shares", "1,2", "--quantiles", "theorem1"],
+            "client_shares is set, which needs 'exact' among the quantiles.",
+        ),
     ],
 )
-def test_a_wrong_mixture_is_wrong_usage(fedcover, here, options, sentence):
+def test_wrong_shares_are_wrong_usage(fedcover, here, options, sentence):
     assert fedcover("run", "own", *QUICK, *options) == (2, "", f"fedcover: {sentence}\n")
     assert not (here / "runs").exists()
 
@@ -241,7 +250,7 @@ def test_the_same_recipe_gives_the_same_bytes_but_for_the_seconds(fedcover, here
 def test_the_paper_preset_says_that_it_has_no_guarantee(fedcover, here):
     status, out, _ = fedcover("run", "own", *QUICK, "--preset", "paper", "--out", "r")
     assert status == 0
-    assert "Only the quantiles 'exact' and 'mixture' have a guarantee." in out
+    assert "Only the quantiles 'exact' and 'theorem1' have a guarantee." in out
     assert set(pl.read_csv(here / "r/results.csv")["score"]) == {"aps-det"}
 
 

@@ -57,7 +57,9 @@ CONFIGS = st.builds(
     methods=some(st.sampled_from(["loc", "fed", "gen", "fedsage+", "fed+prox+prior+mix"])),
     model=st.sampled_from(["gcn", "sage"]),
     scores=some(st.sampled_from(["lac", "aps", "aps-det", "raps", "daps"])),
-    quantiles=some(st.sampled_from(["exact", "mixture", "average"])),
+    quantiles=some(st.sampled_from(["exact", "theorem1", "average"])),
+    asked_about=st.sampled_from([None, "test", "unlabelled"]),
+    max_share=st.floats(0, 1, exclude_min=True),
     alphas=some(BETWEEN, max_size=4),
     first_seed=st.integers(0, 2**40),
     patience=st.none() | COUNT,
@@ -83,8 +85,8 @@ def test_what_is_written_is_read_back(tmp_path_factory, config):
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=9))
-def test_a_mixture_is_read_back(tmp_path_factory, shares):
-    config = Config(quantiles=("exact", "mixture"), mixture=shares, clients=len(shares))
+def test_clients_shares_are_read_back(tmp_path_factory, shares):
+    config = Config(client_shares=shares, clients=len(shares))
     file = tmp_path_factory.mktemp("round") / "trip.toml"
     file.write_text(to_toml(config), encoding="utf-8")
     assert configured(file) == config == replace(config)

@@ -45,20 +45,46 @@ REFUSED = [
     ),
     (
         {"quantiles": ("mean",)},
-        "quantiles has 'mean'; it must be one of exact, mixture, pooled, average, tdigest.",
+        "quantiles has 'mean'; it must be one of exact, theorem1, pooled, average, tdigest.",
     ),
-    ({"mixture": (1, 2)}, "mixture is set, which needs 'mixture' among the quantiles."),
+    (
+        {"client_shares": (1, 2), "clients": 2, "quantiles": "theorem1"},
+        "client_shares is set, which needs 'exact' among the quantiles.",
+    ),
+    (
+        {"client_shares": (1, 2), "clients": 2, "asked_about": "test"},
+        "client_shares and asked_about are both set; give one of them.",
+    ),
+    ({"asked_about": "train"}, "asked_about is 'train'; it must be one of test, unlabelled."),
+    (
+        {"confidence": 0.9, "quantiles": ("theorem1", "pooled")},
+        "confidence is set, which needs 'exact' among the quantiles.",
+    ),
+    ({"confidence": 1}, "confidence is 1; it must be at least 0.5 and below 1."),
+    ({"confidence": NAN}, "confidence is nan; it must be at least 0.5 and below 1."),
+    ({"max_share": 0}, "max_share is 0; it must be above 0 and at most 1."),
+    ({"max_share": 1.5}, "max_share is 1.5; it must be above 0 and at most 1."),
+    ({"robust": -1}, "robust is -1; it must be a whole number of 0 or more."),
+    ({"robust": 2, "clients": 4}, "robust is 2; of 4 clients, fewer than half may lie."),
+    (
+        {"robust": 1, "calibrate": "class"},
+        "robust is set, which needs quantiles 'exact' and calibrate 'pooled'.",
+    ),
+    (
+        {"robust": 1, "quantiles": ("exact", "pooled")},
+        "robust is set, which needs quantiles 'exact' and calibrate 'pooled'.",
+    ),
     *(
-        ({"clients": 2, "quantiles": "mixture", "mixture": mixture}, sentence)
-        for mixture, sentence in [
-            ((1, 2, 3), "mixture has length 3; it must hold one number for each of the 2 clients."),
-            (0.5, "mixture has length 1; it must hold one number for each of the 2 clients."),
-            ((0.5, -0.5), "mixture has -0.5; every share must be a number of 0 or more."),
-            ((NAN, 1), "mixture has nan; every share must be a number of 0 or more."),
-            ((INF, 1), "mixture has inf; every share must be a number of 0 or more."),
-            ((1, "2"), "mixture has '2'; every share must be a number of 0 or more."),
-            ((0, 0), "mixture is 0 for every client; at least one must be above 0."),
-            ({0.5}, "mixture is {0.5}; it must be a tuple of numbers."),
+        ({"clients": 2, "client_shares": shares}, f"client_shares {sentence}")
+        for shares, sentence in [
+            ((1, 2, 3), "has length 3; it must hold one number for each of the 2 clients."),
+            (0.5, "has length 1; it must hold one number for each of the 2 clients."),
+            ((0.5, -0.5), "has -0.5; every share must be a number of 0 or more."),
+            ((NAN, 1), "has nan; every share must be a number of 0 or more."),
+            ((INF, 1), "has inf; every share must be a number of 0 or more."),
+            ((1, "2"), "has '2'; every share must be a number of 0 or more."),
+            ((0, 0), "is 0 for every client; at least one must be above 0."),
+            ({0.5}, "is {0.5}; it must be a tuple of numbers."),
         ]
     ),
     ({"partition": "kmeans"}, "partition is 'kmeans'; it must be one of metis, louvain, random,"),
@@ -152,6 +178,7 @@ def test_the_paper_preset_is_the_papers_setting():
         "patience": 10,
         "lr": 0.01,
         "unit_features": False,
+        "central_decay": (0.0,),
     }
 
 
@@ -164,6 +191,7 @@ def test_the_default_is_the_chosen_recipe_and_plain_is_fedavg_without_it():
         "scores": ("aps", "raps", "lac"),
         "lr": 0.01,
         "unit_features": False,
+        "central_decay": (0.0,),
     }
 
 
@@ -204,14 +232,14 @@ def test_the_other_partitions_make_ten_clients_unless_told(partition):
     assert Config.preset("paper", partition=partition).clients == 10
 
 
-def test_a_mixture_is_normalised_and_may_come_as_any_sequence():
-    expected = Config(clients=3, quantiles="mixture", mixture=(0.5, 0.3, 0.2))
-    assert expected.mixture == (0.5, 0.3, 0.2)
+def test_clients_shares_are_normalised_and_may_come_as_any_sequence():
+    expected = Config(clients=3, client_shares=(0.5, 0.3, 0.2))
+    assert expected.client_shares == (0.5, 0.3, 0.2)
     for same in ([5, 3, 2], np.array([0.25, 0.15, 0.1]), (500, 300.0, 200)):
-        assert Config(clients=3, quantiles="mixture", mixture=same) == expected
-    assert Config(quantiles="mixture").mixture is None
-    given = Config(partition="given", quantiles=("exact", "mixture"), mixture=(1, 3))
-    assert given.mixture == (0.25, 0.75)  # how many clients there are, the graph knows
+        assert Config(clients=3, client_shares=same) == expected
+    assert Config().client_shares is None
+    given = Config(partition="given", quantiles=("exact", "theorem1"), client_shares=(1, 3))
+    assert given.client_shares == (0.25, 0.75)  # how many clients there are, the graph knows
 
 
 def test_several_values_may_come_as_any_sequence_or_as_one_alone():

@@ -1,13 +1,13 @@
 import math
 import struct
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcover.conformal.order import exact_rank, from_order_key, mixture_weights, order_key
+from fedcover.conformal.order import from_order_key, order_key
+from fedcover.conformal.targets import exact_rank
 from fedcover.errors import DataError, UsageError
 
 floats = st.floats(width=32, allow_nan=False)
@@ -80,27 +80,3 @@ def test_exact_rank_is_integer_arithmetic_for_decimal_levels(thousandths, n, cli
 def test_alpha_outside_its_range_is_refused(alpha):
     with pytest.raises(UsageError, match=r"alpha is .* strictly between 0 and 1"):
         exact_rank(alpha, 10, 1)
-
-
-def test_mixture_weights_by_hand():
-    # (1/4)/(3+1) = 1/16 and (3/4)/(5+1) = 1/8.
-    assert mixture_weights([3, 5], [1, 3]) == ([1, 2], 16)
-    assert mixture_weights([3, 5], [0.25, 0.75]) == ([1, 2], 16)
-    assert mixture_weights([3, 5], [Fraction(1, 4), 0.75]) == ([1, 2], 16)
-    assert mixture_weights([1, 4, 0], [0.5, 0.3, 0.2]) == ([25, 6, 20], 100)
-    assert mixture_weights([7, 2], [0, 9]) == ([0, 1], 3)
-
-
-@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=8))
-def test_mixture_weights_of_theorem_1_are_ones_and_its_total(n):
-    expected = ([1] * len(n), sum(n) + len(n))
-    assert mixture_weights(n) == expected
-    assert mixture_weights(n, np.array(n) + 1) == expected
-
-
-def test_mixture_weights_do_not_overflow():
-    shares = np.array([2**62, 2**62 - 1])
-    weights, scale = mixture_weights([10**9, 10**9 + 6], shares)
-    total = 2**63 - 1
-    assert Fraction(weights[0], scale) == Fraction(2**62, total * (10**9 + 1))
-    assert Fraction(weights[1], scale) == Fraction(2**62 - 1, total * (10**9 + 7))

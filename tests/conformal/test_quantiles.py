@@ -1,14 +1,14 @@
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedcover.conformal import (
     RULES,
+    Terms,
     calibrate,
     exact_rank,
     message_bytes,
@@ -37,9 +37,9 @@ alphas = st.sampled_from([0.01, 0.05, 0.1, 0.2, 0.5, 0.9, 0.99])
 
 
 @given(client_scores(values), alphas)
-def test_exact_is_the_pooled_order_statistic_bit_for_bit(clients, alpha):
+def test_theorem_1_is_the_pooled_order_statistic_bit_for_bit(clients, alpha):
     pooled = np.sort(np.concatenate(clients) + np.float32(0.0))
-    result = calibrate(clients, alpha)
+    result = calibrate(clients, alpha, "theorem1")
     rank = exact_rank(alpha, len(pooled), len(clients))
     expected = pooled[rank - 1] if rank <= len(pooled) else np.float32(np.inf)
     assert np.float32(result.q_hat).tobytes() == expected.tobytes()
@@ -52,13 +52,15 @@ def test_exact_is_the_pooled_order_statistic_bit_for_bit(clients, alpha):
 
 
 @given(st.data(), hnp.arrays(np.float32, st.integers(1, 60), elements=values), alphas)
-def test_exact_does_not_depend_on_who_holds_which_score(data, scores, alpha):
+def test_theorem_1_does_not_depend_on_who_holds_which_score(data, scores, alpha):
     clients = data.draw(st.integers(1, 5))
     owners = [
         data.draw(hnp.arrays(np.int64, len(scores), elements=st.integers(0, clients - 1)))
         for _ in range(2)
     ]
-    first, second = (calibrate([scores[o == k] for k in range(clients)], alpha) for o in owners)
+    first, second = (
+        calibrate([scores[o == k] for k in range(clients)], alpha, "theorem1") for o in owners
+    )
     assert first == second
 
 
@@ -96,7 +98,7 @@ def test_exact_sends_nothing_but_four_histograms_of_counts():
     assert firsts == [40, 7]
     # What is left in the last round has q̂'s three leading bytes; it cannot be everyone.
     assert 1 <= sum(message["counts"].sum() for _, _, message in up[-2:]) < 47
-    assert result.q_hat == np.sort(np.concatenate(scores))[exact_rank(0.2, 47, 2) - 1]
+    assert result.q_hat == np.sort(np.concatenate(scores))[38]  # ⌈0.8 · 47⌉ + 1 = 39
 
 
 def test_rank_above_n_asks_nothing_further_and_says_full_sets():
@@ -107,16 +109,43 @@ def test_rank_above_n_asks_nothing_further_and_says_full_sets():
         on_message=lambda direction, client, kind, message: asked.append(direction),
     )
     assert asked == ["down", "up"] * 2
-    assert (result.q_hat, result.rank, result.n_calibration) == (np.inf, 10, 9)
+    assert (result.q_hat, result.rank, result.n_calibration) == (np.inf, 10, 9)  # ⌈8.1⌉ + 1
     assert "rank 10 of 9" in result.note
     assert "+inf" in result.note
     assert "all labels" in result.note
 
 
-def test_every_client_counts_in_k_even_an_empty_one():
+def test_every_client_counts_in_theorem_1_even_an_empty_one_and_none_in_exact():
     scores = np.arange(1.0, 19.0)
-    assert calibrate([scores], 0.5).rank == 10
-    assert calibrate([scores, [], []], 0.5).rank == 11
+    assert calibrate([scores], 0.5, "theorem1").rank == 10
+    assert calibrate([scores, [], []], 0.5, "theorem1").rank == 11
+    assert calibrate([scores], 0.5).rank == 10  # one client: ⌈19/2⌉
+    assert calibrate([scores, [], []], 0.5).rank == 10
+    assert calibrate([scores[:9], scores[9:]], 0.5).rank == 10  # ⌈18/2⌉ + 1
+    assert calibrate(np.split(scores, 9), 0.5).rank == 10
+
+
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=60), st.integers(1, 999))
+def test_exact_is_finite_whenever_alpha_times_n_is_one(sizes, thousandths):
+    clients = [np.arange(float(size)) for size in sizes]
+    finite = np.isfinite(calibrate(clients, thousandths / 1000).q_hat)
+    holders, total = sum(size > 0 for size in sizes), sum(sizes)
+    assert finite == (thousandths * (total + (holders == 1)) >= 1000)
+
+
+def test_fifty_sites_with_five_nodes_each_get_finite_sets():
+    clients = list(np.random.default_rng(0).random((50, 5)))
+    for alpha in (0.05, 0.1, 0.2):
+        assert calibrate(clients, alpha).q_hat < 1
+        assert calibrate(clients, alpha).rank == round(250 * (1 - alpha) + 0.499) + 1
+    assert calibrate(clients, 0.1, "theorem1").q_hat == np.inf  # ⌈0.9 · 300⌉ = 270 of 250
+
+
+@given(client_scores(values), alphas)
+def test_exact_is_not_above_theorem_1_where_its_rank_cannot_be(clients, alpha):
+    """⌈(1−α)N⌉ + 1 ≤ ⌈(1−α)(N+K)⌉ for certain where (1−α)K ≥ 1; one client has Theorem 1's."""
+    assume(len(clients) == 1 or (1 - alpha) * len(clients) >= 1)
+    assert calibrate(clients, alpha).q_hat <= calibrate(clients, alpha, "theorem1").q_hat
 
 
 def test_no_scores_anywhere_is_a_full_set_in_every_rule():
@@ -129,12 +158,12 @@ def test_no_scores_anywhere_is_a_full_set_in_every_rule():
 
 @pytest.mark.parametrize(
     ("rule", "q_hat"),
-    [("exact", 1.0), ("mixture", 1.0), ("pooled", 1.0), ("average", 2.0), ("tdigest", 1.0)],
+    [("exact", 1.0), ("theorem1", 1.0), ("pooled", 1.0), ("average", 2.0), ("tdigest", 1.0)],
 )
 def test_alpha_just_below_one_asks_for_the_smallest_score(rule, q_hat):
     result = calibrate([[4.0, 1.0, 2.0], [3.0, 5.0], []], 0.9999999999999, rule)
     assert result.q_hat == q_hat
-    assert result.rank == (0 if rule in ("average", "mixture") else 1)
+    assert result.rank == (0 if rule == "average" else 1)
 
 
 def test_average_by_hand():
@@ -172,7 +201,7 @@ def test_average_of_opposite_infinities_is_refused():
 
 @given(client_scores(finite), alphas)
 def test_tdigest_is_exact_while_it_holds_every_score(clients, alpha):
-    exact, sketched = (calibrate(clients, alpha, rule) for rule in ("exact", "tdigest"))
+    exact, sketched = (calibrate(clients, alpha, rule) for rule in ("theorem1", "tdigest"))
     assert sketched == exact
 
 
@@ -210,10 +239,10 @@ def test_tdigest_sends_bytes_of_a_sketch_not_scores():
     assert message_bytes(messages[1]) < 8_000
 
 
-def test_guarantee_is_claimed_by_exact_and_mixture_alone():
+def test_guarantee_is_claimed_by_exact_and_theorem_1_alone():
     assert {name: rule.guarantee for name, rule in RULES.items()} == {
         "exact": True,
-        "mixture": True,
+        "theorem1": True,
         "pooled": False,
         "average": False,
         "tdigest": False,
@@ -234,7 +263,7 @@ def test_infinite_scores_are_refused_by_tdigest_alone():
 
 
 def test_wrong_usage_is_refused():
-    with pytest.raises(UsageError, match=r"rule is 'median'; .* exact, mixture, pooled, average"):
+    with pytest.raises(UsageError, match=r"rule is 'median'; .* exact, theorem1, pooled, average"):
         calibrate([[1.0]], 0.1, "median")
     with pytest.raises(UsageError, match="scores_by_client is empty"):
         calibrate([], 0.1)
@@ -242,7 +271,7 @@ def test_wrong_usage_is_refused():
         calibrate([[1.0]], 1.0)
 
 
-# The rule mixture
+# The rule exact for any shares
 
 
 def fraction(alpha):
@@ -252,175 +281,141 @@ def fraction(alpha):
 def smallest(clients, alpha, shares):
     """The definition of q̂, value by value, in fractions."""
     total = sum(map(Fraction, shares))
+    held = [(Fraction(p) / total, s) for p, s in zip(shares, clients, strict=True) if len(s) and p]
+    alone = len(held) == 1
+    v = [p / (len(scores) + alone) for p, scores in held]
+    wanted = 1 - fraction(alpha) + (0 if alone else max(v, default=0))
     for q in sorted({float(s) for scores in clients for s in scores}):
-        reached = sum(
-            Fraction(p) / total * sum(s <= q for s in scores) / (len(scores) + 1)
-            for p, scores in zip(shares, clients, strict=True)
-        )
-        if reached > 0 and reached >= 1 - fraction(alpha):
+        counts = [sum(s <= q for s in scores) for _, scores in held]
+        reached = sum(weight * count for weight, count in zip(v, counts, strict=True))
+        if reached > 0 and reached >= wanted:
             return q
     return np.inf
 
 
-def test_mixture_by_hand():
-    # A score of client 0 weighs (1/4)/(3+1) = 1/16, one of client 1 (3/4)/(5+1) = 1/8.
-    easy, hard = [1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0, 8.0]
-    # Up to 3: 3/16; up to 4, 5, 6, 7, 8: 5/16, 7/16, 9/16, 11/16, 13/16.
-    for alpha, q_hat in [(0.5, 6.0), (0.3125, 7.0), (0.3124, 8.0), (0.1875, 8.0), (0.85, 3.0)]:
-        result = calibrate([easy, hard], alpha, "mixture", shares=[1, 3])
+def test_shares_by_hand():
+    # A score of client 0 weighs (1/4)/4 = 1/16, one of client 1 (3/4)/4 = 3/16: 3/16 on top.
+    easy, hard = [0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]
+    # Up to 0, 1, 2, 3: 1/16 … 4/16; up to 4, 5, 6, 7: 7/16, 10/16, 13/16, 1.
+    for alpha, q_hat in [(0.375, 6.0), (0.374, 7.0), (0.1875, 7.0), (0.75, 4.0), (0.95, 3.0)]:
+        result = calibrate([easy, hard], alpha, shares=[1, 3])
         assert (result.q_hat, result.note) == (q_hat, "")
         assert (result.n_calibration, result.clients, result.rank) == (8, 2, 0)
-    assert calibrate([easy, hard], 0.1874, "mixture", shares=[1, 3]).q_hat == np.inf
+    assert calibrate([easy, hard], 0.1874, shares=[1, 3]).q_hat == np.inf
+    # Only client 1 is asked about: the classical rank of its four, ⌈0.7 · 5⌉.
+    assert calibrate([easy, hard], 0.3, shares=[0, 1]).q_hat == 7.0
+    assert calibrate([easy, hard], 0.5, shares=[0, 1]).q_hat == 6.0
 
 
-def test_mixture_counts_equal_scores_together_and_across_clients():
-    # Every score weighs 1/8; the threes of both clients come at once: 1/8, then 6/8.
+def test_equal_scores_count_together_and_across_clients():
+    # Every score weighs 1/6, and 1/6 is on top; the threes of both clients come at once.
     clients = [[3.0, 3.0, 1.0], [3.0, 3.0, 3.0]]
-    for alpha, q_hat in [(0.875, 1.0), (0.874, 3.0), (0.25, 3.0), (0.249, np.inf)]:
-        assert calibrate(clients, alpha, "mixture", shares=[1, 1]).q_hat == q_hat
+    for alpha, q_hat in [(0.9999999999999, 1.0), (0.99, 3.0), (0.167, 3.0), (0.166, np.inf)]:
+        assert calibrate(clients, alpha, shares=[1, 1]).q_hat == q_hat
 
 
 whole_shares = st.lists(st.integers(0, 50), min_size=6, max_size=6)
 
 
 @given(client_scores(finite), alphas, whole_shares)
-def test_mixture_is_its_definition(clients, alpha, drawn):
+def test_exact_is_its_definition(clients, alpha, drawn):
     shares = [*drawn[: len(clients) - 1], 1 + drawn[-1]]
-    result = calibrate(clients, alpha, "mixture", shares=shares)
+    result = calibrate(clients, alpha, shares=shares)
     assert result.q_hat == smallest(clients, alpha, shares)
     assert ("+inf" in result.note) == np.isinf(result.q_hat)
 
 
 @given(client_scores(values), alphas, st.sampled_from(["none", "counts", "fractions", "floats"]))
-def test_mixture_with_the_shares_of_theorem_1_is_exact_bit_for_bit(clients, alpha, form):
-    counts = [len(scores) + 1 for scores in clients]
+def test_the_calibration_nodes_shares_are_the_default_bit_for_bit(clients, alpha, form):
+    counts = [len(scores) for scores in clients]
+    if not sum(counts):
+        return
     shares = {
         "none": None,
         "counts": np.array(counts),
         "fractions": [Fraction(count, sum(counts)) for count in counts],
         "floats": [count / sum(counts) for count in counts],
     }[form]
-    exact = calibrate(clients, alpha)
-    mixed = calibrate(clients, alpha, "mixture", shares=shares)
-    assert np.float32(mixed.q_hat).tobytes() == np.float32(exact.q_hat).tobytes()
-    assert (mixed.n_calibration, mixed.clients) == (exact.n_calibration, exact.clients)
+    assert calibrate(clients, alpha, shares=shares) == calibrate(clients, alpha)
 
 
-def test_mixture_reads_floats_as_the_fractions_they_are_of_large_federations():
+def test_exact_reads_floats_as_the_fractions_they_are_of_large_federations():
     rng = np.random.default_rng(5)
     for _ in range(20):
         sizes = rng.integers(0, 3000, 200)
         scores = np.split(rng.random(sizes.sum()), np.cumsum(sizes)[:-1])
-        shares = (sizes + 1) / (sizes + 1).sum()
+        shares = sizes / sizes.sum()
         for alpha in (0.05, 0.1, 0.18):
-            mixed = calibrate(scores, alpha, "mixture", shares=shares)
+            mixed = calibrate(scores, alpha, shares=shares)
             assert mixed.q_hat == calibrate(scores, alpha).q_hat
 
 
 @given(client_scores(values), whole_shares)
-def test_mixture_falls_as_alpha_grows(clients, drawn):
+def test_exact_falls_as_alpha_grows(clients, drawn):
     shares = [*drawn[: len(clients) - 1], 1 + drawn[-1]]
     levels = (0.01, 0.05, 0.1, 0.1000001, 0.2, 0.5, 0.9, 0.99)
-    q_hats = [calibrate(clients, alpha, "mixture", shares=shares).q_hat for alpha in levels]
+    q_hats = [calibrate(clients, alpha, shares=shares).q_hat for alpha in levels]
     assert q_hats == sorted(q_hats, reverse=True)
 
 
 @given(client_scores(values), alphas, whole_shares, st.integers(1, 10**12))
-def test_mixture_knows_shares_only_up_to_their_scale(clients, alpha, drawn, scale):
+def test_exact_knows_shares_only_up_to_their_scale(clients, alpha, drawn, scale):
     shares = [*drawn[: len(clients) - 1], 1 + drawn[-1]]
-    first = calibrate(clients, alpha, "mixture", shares=shares)
-    assert calibrate(clients, alpha, "mixture", shares=[scale * s for s in shares]) == first
-
-
-@st.composite
-def bags(draw, *, distinct):
-    """Two or three clients' n_k + 1 scores each, and whole shares."""
-    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
-    limit = 30 if distinct else 3
-    scores = st.lists(
-        st.integers(0, limit), min_size=sum(sizes), max_size=sum(sizes), unique=distinct
-    )
-    drawn = draw(scores)
-    held = [[float(drawn.pop()) for _ in range(size)] for size in sizes]
-    shares = [draw(st.integers(0, 9)) for _ in sizes[1:]] + [draw(st.integers(1, 9))]
-    return held, shares
-
-
-def expected_coverage(held, shares, alpha):
-    """The mean over every choice of one test score at each client, all equally likely."""
-    hits, choices = Fraction(0), list(product(*(range(len(bag)) for bag in held)))
-    for choice in choices:
-        rest = [bag[:i] + bag[i + 1 :] for bag, i in zip(held, choice, strict=True)]
-        q_hat = calibrate(rest, alpha, "mixture", shares=shares).q_hat
-        tests = (bag[i] for bag, i in zip(held, choice, strict=True))
-        hits += sum(p for p, test in zip(shares, tests, strict=True) if test <= q_hat)
-    return hits / sum(shares) / len(choices)
-
-
-some_alphas = st.sampled_from([0.1, 0.2, 0.25, 0.3, 0.5, 0.6, 0.75, 0.9])
-
-
-@given(bags(distinct=True), some_alphas)
-def test_mixtures_coverage_lies_in_its_band_without_rounding(drawn, alpha):
-    held, shares = drawn
-    coverage = expected_coverage(held, shares, alpha)
-    width = sum(Fraction(p, sum(shares)) / len(bag) for p, bag in zip(shares, held, strict=True))
-    assert 1 - fraction(alpha) <= coverage <= 1 - fraction(alpha) + width
-
-
-@given(bags(distinct=False), some_alphas)
-def test_ties_leave_mixtures_lower_end_alone(drawn, alpha):
-    assert expected_coverage(*drawn, alpha) >= 1 - fraction(alpha)
+    first = calibrate(clients, alpha, shares=shares)
+    assert calibrate(clients, alpha, shares=[scale * s for s in shares]) == first
 
 
 @given(client_scores(values), alphas, hnp.arrays(np.float32, 7, elements=values))
-def test_a_client_without_a_share_has_no_say_in_mixture(clients, alpha, strange):
+def test_a_client_without_a_share_has_no_say(clients, alpha, strange):
     shares = list(range(1, len(clients) + 1))
-    alone = calibrate(clients, alpha, "mixture", shares=shares)
-    joined = calibrate([strange, *clients], alpha, "mixture", shares=[0, *shares])
+    alone = calibrate(clients, alpha, shares=shares)
+    joined = calibrate([strange, *clients], alpha, shares=[0, *shares])
     assert np.float32(joined.q_hat).tobytes() == np.float32(alone.q_hat).tobytes()
 
 
-def test_the_share_of_a_client_without_scores_is_lost_and_mixture_says_so():
-    # 19 scores that weigh 0.95/20 each; 18 of them reach 0.855, 19 reach 0.9025.
+def test_the_share_of_a_client_without_scores_is_lost_and_it_is_said():
+    # One client answers: 19 scores of 0.95/20 each; 18 of them reach 0.855, 19 reach 0.9025.
     clients = [np.arange(1.0, 20.0), []]
-    result = calibrate(clients, 0.1, "mixture", shares=[0.95, 0.05])
+    result = calibrate(clients, 0.1, shares=[0.95, 0.05])
     assert result.q_hat == 19.0
     assert result.note == (
-        "a share of 0.05 of the mixture is at clients without calibration scores (1) and counts "
-        "as never covered, which makes sets larger."
+        "a share of 0.05 of the nodes asked about is at clients without calibration scores and "
+        "counts as never covered, which makes sets larger."
     )
-    assert calibrate(clients, 0.1, "mixture", shares=[1.0, 0.0]).q_hat == 18.0
-    assert calibrate(clients, 0.1, "mixture", shares=[1.0, 0.0]).note == ""
-    result = calibrate(clients, 0.1, "mixture", shares=[0.85, 0.15])
+    assert calibrate(clients, 0.1, shares=[1.0, 0.0]).q_hat == 18.0
+    assert calibrate(clients, 0.1, shares=[1.0, 0.0]).note == ""
+    result = calibrate(clients, 0.1, shares=[0.85, 0.15])
     assert result.q_hat == np.inf
     assert "a share of 0.15" in result.note
     assert result.note.endswith(
-        "alpha = 0.1 is less than what 19 calibration scores at 2 clients leave open for this "
-        "mixture, 0.193: q_hat is +inf and every set holds all labels."
+        "alpha = 0.1 asks for more than the 19 calibration scores at 2 clients: q_hat is +inf and "
+        "every set holds all labels."
     )
 
 
-def test_mixture_sends_what_exact_sends():
+def test_all_shares_and_theorem_1_send_the_same():
     rng = np.random.default_rng(0)
     scores = [rng.random(40), rng.random(7)]
-    sent = {"exact": [], "mixture": []}
-    for rule, messages in sent.items():
+    sent = {"exact": [], "theorem1": [], "shares": []}
+    for case, messages in sent.items():
         calibrate(
             scores,
             0.2,
-            rule,
+            "theorem1" if case == "theorem1" else "exact",
+            shares=[40, 7.0] if case == "shares" else None,
             on_message=lambda direction, client, kind, message, to=messages: to.append(
                 (direction, client, kind, {name: a.tolist() for name, a in message.items()})
             ),
         )
     assert len(sent["exact"]) == 16
-    assert sent["mixture"] == sent["exact"]
+    assert sent["shares"] == sent["exact"]
+    assert [(way, k, list(m)) for way, k, _, m in sent["theorem1"]] == [
+        (way, k, list(m)) for way, k, _, m in sent["exact"]
+    ]
     asked = []
     calibrate(
         [[1.0], [2.0]],
         0.1,
-        "mixture",
         shares=[1, 1],
         on_message=lambda direction, client, kind, message: asked.append(direction),
     )
@@ -442,17 +437,18 @@ def test_mixture_sends_what_exact_sends():
 )
 def test_wrong_shares_are_refused(shares, sentence):
     with pytest.raises(UsageError) as caught:
-        calibrate([[1.0], [2.0]], 0.5, "mixture", shares=shares)
+        calibrate([[1.0], [2.0]], 0.5, shares=shares)
     assert str(caught.value) == sentence
 
 
-@pytest.mark.parametrize("rule", [name for name in RULES if name != "mixture"])
-def test_shares_are_for_mixture_alone(rule):
-    sentence = f"shares are given for the rule '{rule}'; only 'mixture' takes them"
-    with pytest.raises(UsageError, match=sentence):
-        calibrate([[1.0]], 0.5, rule, shares=[1])
-    with pytest.raises(UsageError, match=sentence):
-        server_of(rule, 0.5, [1])
+@pytest.mark.parametrize("rule", [name for name in RULES if name != "exact"])
+def test_shares_and_confidence_are_for_exact_alone(rule):
+    for name, value in (("shares", [1]), ("confidence", 0.9)):
+        sentence = f"{name} is given for the rule '{rule}'; only 'exact' takes it"
+        with pytest.raises(UsageError, match=sentence):
+            calibrate([[1.0]], 0.5, rule, **{name: value})
+        with pytest.raises(UsageError, match=sentence):
+            server_of(rule, 0.5, Terms(**{name: value}))
 
 
 # The rule pooled

@@ -69,9 +69,9 @@ def test_same_bits_as_the_conversation_for_any_shares(drawn, shares):
     scores, client, mask, clients = drawn
     shares = [*shares[: clients - 1], shares[-1] or 1]
     fast = quantile_over_resplits(
-        "mixture", scores, client, mask, ALPHAS, clients=clients, shares=shares
+        "exact", scores, client, mask, ALPHAS, clients=clients, shares=shares
     )
-    slow = by_conversation("mixture", scores, client, mask, clients, shares)
+    slow = by_conversation("exact", scores, client, mask, clients, shares)
     assert fast.tobytes() == slow.tobytes()
 
 
@@ -80,17 +80,18 @@ def test_same_bits_for_shares_at_the_size_it_is_made_for():
     scores, client = rng.random(24_000).astype(np.float32).round(4), rng.integers(0, 12, 24_000)
     mask = rng.random((4, 24_000)) < 0.5
     for shares in (rng.integers(0, 2000, 12), rng.random(12), 10.0 ** -np.arange(12.0)):
-        fast = quantile_over_resplits("mixture", scores, client, mask, ALPHAS, shares=shares)
-        slow = by_conversation("mixture", scores, client, mask, 12, shares)
+        fast = quantile_over_resplits("exact", scores, client, mask, ALPHAS, shares=shares)
+        slow = by_conversation("exact", scores, client, mask, 12, shares)
         assert fast.tobytes() == slow.tobytes()
 
 
 def test_a_level_that_is_reached_exactly_is_reached():
-    # Ten clients with a tenth each: k of 9 scores of each reach exactly k/10, where floats waver.
-    scores, client = np.repeat(np.arange(1.0, 10.0), 10), np.tile(np.arange(10), 9)
-    mask, alphas = np.ones((1, 90), bool), [k / 10 for k in range(1, 10)]
+    # Ten clients with a tenth each, ten scores each, which weigh 1/100: the first of the k-th row
+    # reaches exactly (k - 1)/10 + 1/100, where floats waver.
+    scores, client = np.repeat(np.arange(0.0, 10.0), 10), np.tile(np.arange(10), 10)
+    mask, alphas = np.ones((1, 100), bool), [k / 10 for k in range(1, 10)]
     for shares in ([0.1] * 10, [7] * 10):
-        q_hats = quantile_over_resplits("mixture", scores, client, mask, alphas, shares=shares)
+        q_hats = quantile_over_resplits("exact", scores, client, mask, alphas, shares=shares)
         assert q_hats.tolist() == [[9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]]
 
 
@@ -105,8 +106,8 @@ def test_tdigest_sketches_each_client_once_a_resplit_whatever_the_levels(monkeyp
 
 def test_clients_without_nodes_count_when_told():
     scores, client, mask = np.arange(18.0), np.zeros(18, int), np.ones((1, 18), bool)
-    assert quantile_over_resplits("exact", scores, client, mask, [0.5]) == [[9.0]]
-    assert quantile_over_resplits("exact", scores, client, mask, [0.5], clients=3) == [[10.0]]
+    assert quantile_over_resplits("theorem1", scores, client, mask, [0.5]) == [[9.0]]
+    assert quantile_over_resplits("theorem1", scores, client, mask, [0.5], clients=3) == [[10.0]]
 
 
 def test_wrong_shapes_are_refused():
@@ -119,9 +120,9 @@ def test_wrong_shapes_are_refused():
         quantile_over_resplits("exact", scores, client, mask.astype(int), [0.1])
     with pytest.raises(DataError, match=r"client\[0\] is 0; .* 0 … -1"):
         quantile_over_resplits("exact", scores, client, mask, [0.1], clients=0)
-    with pytest.raises(UsageError, match="only 'mixture' takes them"):
-        quantile_over_resplits("exact", scores, client, mask, [0.1], shares=[1])
+    with pytest.raises(UsageError, match="only 'exact' takes it"):
+        quantile_over_resplits("theorem1", scores, client, mask, [0.1], shares=[1])
     with pytest.raises(UsageError, match="shares has length 2"):
-        quantile_over_resplits("mixture", scores, client, mask, [0.1], shares=[1, 1])
+        quantile_over_resplits("exact", scores, client, mask, [0.1], shares=[1, 1])
     with pytest.raises(UsageError, match="rule is 'mean'"):
         quantile_over_resplits("mean", scores, client, mask, [0.1])

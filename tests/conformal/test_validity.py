@@ -2,25 +2,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcover.conformal import beta_binomial, coverage_band, exact_rank, mixture_band
+from fedcover.conformal import beta_binomial, coverage_band, exact_rank
 from fedcover.errors import UsageError
 
 
 def test_band_of_theorem_1():
-    assert coverage_band(0.1, 190, 10) == (0.9, 0.9 + 10 / 200)
-    assert coverage_band(0.2, 99) == (0.8, 0.8 + 1 / 100)
+    assert coverage_band(0.1, [19] * 10, "theorem1") == (0.9, 0.9 + 10 / 200)
 
 
-def test_band_of_a_mixture():
-    low, high = mixture_band(0.1, [3, 5], [1, 3])
-    assert (low, high) == pytest.approx((0.9, 0.9 + 1 / 16 + 1 / 8))
+def test_band_of_exact():
+    assert coverage_band(0.1, [19] * 10) == pytest.approx((0.9, 0.9 + 2 / 190))
+    assert coverage_band(0.2, [99]) == (0.8, 0.8 + 1 / 100)
+    # Weights (1/4)/3 and (3/4)/5.
+    assert coverage_band(0.1, [3, 5], shares=[1, 3]) == pytest.approx((0.9, 0.9 + 2 * 3 / 20))
+    assert coverage_band(0.1, [3, 5], confidence=0.9) == (0.9, None)
     with pytest.raises(UsageError, match="shares has length 1"):
-        mixture_band(0.1, [3, 5], [1])
-
-
-def test_theorem_1s_shares_have_theorem_1s_band():
-    n = np.array([0, 19, 171])
-    assert mixture_band(0.2, n, n + 1) == pytest.approx(coverage_band(0.2, 190, 3))
+        coverage_band(0.1, [3, 5], shares=[1])
+    with pytest.raises(UsageError, match="rule is 'average', which promises no coverage"):
+        coverage_band(0.1, [3, 5], "average")
 
 
 @pytest.mark.parametrize(("alpha", "n", "m"), [(0.1, 99, 50), (0.05, 200, 1), (0.5, 1, 7)])
@@ -32,7 +31,7 @@ def test_spread_equals_scipys_beta_binomial(alpha, n, m):
 
 def test_mean_lies_in_the_band_for_one_client():
     for n in range(20, 200, 7):
-        low, high = coverage_band(0.1, n)
+        low, high = coverage_band(0.1, [n])
         assert low <= beta_binomial(0.1, n, 10)[0] <= high
 
 

@@ -13,7 +13,7 @@ from fedcover.graphs import load
 from fedcover.graphs.assemble import assemble
 from fedcover.graphs.inspection import inspect
 from fedcover.graphs.partition import Partition, partition
-from fedcover.graphs.splits import Role, split
+from fedcover.graphs.splits import NO_ROLE, Role, split
 
 
 def divided(graph: Data, client: list[int], names: tuple[str, ...]) -> Partition:
@@ -150,24 +150,24 @@ def promised(counts, alphas, make_graph, test=None):
 
 
 def test_the_promise_at_its_edge(make_graph):
-    # alpha = 0.1 at K = 2: ⌈0.9 (N + 2)⌉ ≤ N from N = 18 on; one client needs 9.
-    enough = promised([10, 8], [0.1], make_graph)
-    assert (enough.n_calibration, enough.slack) == (18, 2 / 20)
+    # alpha = 0.1: ⌈0.9 N⌉ + 1 ≤ N from N = 10 on, however many clients; one client alone needs 9.
+    enough = promised([9, 1], [0.1], make_graph)
+    assert (enough.n_calibration, enough.asked, enough.slack) == (10, 10, pytest.approx(2 / 10))
     (promise,) = enough.promises
-    assert (promise.rank, promise.holds, promise.needed, promise.needed_alone) == (18, True, 18, 9)
-    assert promise.band == pytest.approx((0.9, 1.0))
+    assert (promise.holds, promise.needed, promise.needed_alone) == (True, 10, 9)
+    assert promise.band == pytest.approx((0.9, 1.1))
     assert promise.too_small == ("k1",)
-    assert [client.calibration for client in enough.clients] == [10, 8]
+    assert [client.calibration for client in enough.clients] == [9, 1]
     said = " ".join(enough.sentences())
-    assert "alpha = 0.1: enough calibration nodes" in said
+    assert "alpha = 0.1: enough calibration nodes; expect between 0.9 and 1.0000 of the" in said
     assert "client k1 has fewer than the 9 calibration nodes" in said
     assert "the promise for all clients together stands" in said
 
-    short = promised([9, 8], [0.1], make_graph)
+    short = promised([8, 1], [0.1], make_graph)
     (promise,) = short.promises
-    assert (promise.rank, promise.holds) == (18, False)
+    assert (promise.holds, promise.needed, promise.band) == (False, 10, (1.0, 1.0))
     said = " ".join(short.sentences())
-    assert "too few calibration nodes, 17, where 2 clients must have 18" in said
+    assert "too few calibration nodes, 9; at least 10 are needed" in said
     assert "stands" not in said
 
 
@@ -190,24 +190,45 @@ def test_the_least_number_is_the_least(alpha, counts):
     names = tuple(map(str, range(len(counts))))
     found = inspect(graph, divided(graph, client, names), roles, [alpha])
     (promise,) = found.promises
-    K, N = len(counts), sum(counts)
-    assert promise.holds == (exact_rank(alpha, N, K) <= N) == (promise.needed <= N)
-    assert exact_rank(alpha, promise.needed, K) <= promise.needed
-    assert promise.needed == 1 or exact_rank(alpha, promise.needed - 1, K) > promise.needed - 1
+
+    def rank(n: int) -> int:
+        return exact_rank(alpha, n) if len(counts) == 1 else exact_rank(alpha, n, 0) + 1
+
+    N = sum(counts)
+    assert promise.holds == (rank(N) <= N) == (promise.needed <= N)
+    assert rank(promise.needed) <= promise.needed
+    assert promise.needed == 1 or rank(promise.needed - 1) > promise.needed - 1
     small = tuple(str(k) for k, c in enumerate(counts) if exact_rank(alpha, c) > c)
     assert promise.too_small == small
 
 
-def test_test_nodes_elsewhere_than_calibration_nodes_are_told(make_graph):
+def test_test_nodes_elsewhere_than_calibration_nodes_make_the_band_wider(make_graph):
     found = promised([20, 20], [0.1], make_graph, test=[39, 1])
-    assert found.test_distance == pytest.approx(39 / 40 - 21 / 42)
-    said = " ".join(found.sentences())
-    assert "--quantiles mixture" in said
-    assert "of the test nodes to be covered, were they spread as the calibration nodes" in said
+    assert found.slack == pytest.approx(2 * 39 / 40 / 20)  # 2 max p_k/n_k
+    assert found.promises[0].band == pytest.approx((0.9, 0.9 + 2 * 39 / 40 / 20))
     alike = promised([20, 20], [0.1], make_graph)
-    assert alike.test_distance == 0
-    assert "mixture" not in " ".join(alike.sentences())
-    assert "of the test nodes to be covered." in " ".join(alike.sentences())
+    assert alike.slack == pytest.approx(2 / 40)
+    for one in (found, alike):
+        assert "of the test nodes to be covered." in " ".join(one.sentences())
+
+
+def test_where_few_calibration_nodes_stand_for_most_that_are_asked_about_it_is_told(make_graph):
+    # Σ v_k n_k = 1 must reach 0.9 + max v: the client with a share of 0.975 must have ten nodes.
+    for least, holds in ((9, False), (10, True)):
+        (promise,) = (found := promised([30, least], [0.1], make_graph, test=[1, 39])).promises
+        assert promise.holds == holds
+        said = " ".join(found.sentences())
+        assert ("more where clients with few of them have many of the nodes asked" in said) != holds
+
+
+def test_the_promise_is_for_nodes_without_a_label_if_there_are_some(make_graph):
+    client, roles = roles_with([20, 20], [5, 5])
+    client, roles = [*client, *[1] * 30], np.append(roles, [NO_ROLE] * 30).astype(np.int8)
+    graph = make_graph(len(client))
+    graph.y[-30:] = -1
+    found = inspect(graph, divided(graph, client, ("k", "l")), roles, [0.2])
+    assert (found.asked, found.slack) == (30, pytest.approx(1 / 21))  # client l's alone: 1/(n + 1)
+    assert "of the nodes without a label to be covered." in " ".join(found.sentences())
 
 
 def test_classes_and_groups_that_are_too_small_for_themselves_are_named(make_graph):
@@ -224,13 +245,13 @@ def test_classes_and_groups_that_are_too_small_for_themselves_are_named(make_gra
     assert "alpha = 0.17: with --calibrate class, odd would have too few" in said
     assert "alpha = 0.2: with --calibrate class" not in said
     assert "alpha = 0.2: with --calibrate group, few would have too few" in said
-    # The same four nodes at two clients are too few: K_g counts.
+    # The same four nodes at two clients are too few: there a group needs 1/α, five.
     client = [k % 2 for k in range(len(client))]
     (apart,) = inspect(graph, divided(graph, client, ("k", "l")), roles, [0.2]).promises
     assert apart.small_classes == ()  # labels and clients alternate alike: one client each
     client = [k // 2 % 2 for k in range(len(client))]
     (apart,) = inspect(graph, divided(graph, client, ("k", "l")), roles, [0.2]).promises
-    assert apart.small_classes == ("even", "odd")
+    assert apart.small_classes == ("odd",)
 
 
 def test_many_small_clients_are_counted_not_listed(make_graph):

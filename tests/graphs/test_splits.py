@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcover.errors import DataError, UsageError
-from fedcover.graphs.splits import Role, resplits, split
+from fedcover.graphs.splits import Role, is_asked, resplits, split
 
 sizes_of_clients = st.lists(st.integers(3, 60), min_size=1, max_size=8)
 
@@ -33,6 +33,29 @@ def test_sizes_by_hand(nodes, train, valid, expected):
     roles = split(np.zeros(nodes, dtype=np.int64), np.random.default_rng(0), train, valid)
     assert np.bincount(roles, minlength=4).tolist() == expected
     assert roles.dtype == np.int8
+
+
+@pytest.mark.parametrize(
+    ("nodes", "train", "test", "expected"),
+    [
+        (2, 0.2, 0.0, [1, 0, 1, 0]),  # two nodes are enough without testing
+        (100, 0.2, 0.0, [16, 4, 80, 0]),
+        (100, 0.2, 0.1, [16, 4, 70, 10]),
+        (100, 0.2, 0.001, [16, 4, 79, 1]),  # a share above 0 is one node at least
+        (100, 0.7, 0.29, [56, 14, 1, 29]),
+    ],
+)
+def test_the_share_that_tests_is_of_all_nodes_of_a_client(nodes, train, test, expected):
+    client = np.zeros(nodes, dtype=np.int64)
+    roles = split(client, np.random.default_rng(0), train, test=test)
+    assert np.bincount(roles, minlength=4).tolist() == expected
+
+
+def test_nodes_without_a_label_are_asked_about():
+    labelled = np.arange(20) >= 5
+    roles = split(np.zeros(20, np.int64), np.random.default_rng(0), labelled=labelled, test=0.2)
+    assert is_asked(roles).tolist() == (~labelled | (roles == Role.TEST)).tolist()
+    assert not is_asked(np.arange(3)).any()
 
 
 @given(sizes_of_clients, st.integers(0, 2**32))
@@ -103,6 +126,12 @@ def test_given_split_is_kept():
     assert kept.dtype == np.int8
 
 
+def test_a_given_split_may_do_without_test_nodes_everywhere():
+    roles = np.array([2, 2, 0, 0, 1, 2, 2])
+    kept = split(np.array([0, 0, 0, 1, 1, 1, 1]), np.random.default_rng(0), given=roles)
+    assert kept.tolist() == roles.tolist()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "fragment"),
     [
@@ -113,6 +142,10 @@ def test_given_split_is_kept():
         ({"valid": -0.1}, UsageError, "valid is -0.1"),
         ({"train": 0.9}, DataError, "Client 1 has too few nodes, 4, to train on 90%"),
         ({"train": 0.9, "names": ["n", "south"]}, DataError, "Client south has too few nodes, 4,"),
+        ({"test": -0.1}, UsageError, "test is -0.1 and train is 0.2"),
+        ({"test": float("nan")}, UsageError, "test is nan"),
+        ({"test": 0.8}, UsageError, "test is 0.8 and train is 0.2"),
+        ({"test": 0.7}, DataError, "Client 1 has too few nodes, 4, to train on 20% of them, test"),
         ({"given": np.zeros(3)}, DataError, "3 entries, but there are 34 nodes"),
         ({"given": np.full(34, 4)}, DataError, "the value 4"),
         ({"given": np.arange(34) % 2 * 3}, DataError, "Client 0 has no node with split 'calib'"),

@@ -15,7 +15,9 @@ from fedcover.conformal import (
     exact_rank,
     group_thresholds,
     lac,
+    p_values,
     prediction_sets,
+    rule_weights,
     true_scores,
 )
 
@@ -119,3 +121,11 @@ def test_a_whole_alpha_times_n_plus_one_differs_by_one_rank():
     assert exact_rank(0.25, 7) == 6
     np.testing.assert_array_equal(prediction_sets(labels, calibration[6 - 1])[0, :7], [1] * 6 + [0])
     np.testing.assert_array_equal(theirs, prediction_sets(labels, calibration[7 - 1]))
+
+
+def test_p_values_of_one_client(data):
+    calibration, _, test, _ = data
+    theirs = ConformalClassifier().fit(calibration).predict_p(test, smoothing=False)
+    ours = p_values(test, [calibration], rule_weights("exact", [len(calibration)]))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    assert len(np.unique(ours)) > 100

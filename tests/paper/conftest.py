@@ -35,7 +35,7 @@ quantiles = ["average"]
 [default]
 methods = ["loc", "fed", "fed+prior"]
 scores = ["lac"]
-quantiles = ["exact"]
+quantiles = ["theorem1"]
 against = { "fed+prior" = "gen" }
 """
 FIGURE = """
@@ -61,7 +61,7 @@ quantiles = ["average", "tdigest"]
 [default]
 methods = ["fed"]
 scores = ["aps"]
-quantiles = ["exact", "average"]
+quantiles = ["theorem1", "average"]
 
 [figure]
 x = "level"
@@ -87,8 +87,9 @@ def known(folder: Path) -> dict[str, Definition]:
 
 BLANK = {
     "preset": "default", "variant": "", "dataset": "cora", "clients": 3, "partition": "metis",
-    "method": "fed", "model": "gcn", "score": "lac", "quantile": "exact", "alpha": 0.1,
+    "method": "fed", "model": "gcn", "score": "lac", "quantile": "theorem1", "alpha": 0.1,
     "seed": 0, "n_calibration": 997, "n_test": 1000, "q_hat": 0.5, "coverage": 0.9,
+    "coverage_split": 0.9,
     "set_size": 2.0, "singleton_rate": 0.5, "empty_rate": 0.0, "min_client_coverage": 0.85,
     "class_coverage_gap": 0.1, "accuracy": 0.8, "train_seconds": 1.0, "coverage_sd": 0.01,
     "resplits": 100, "prototypes": None, "groups": [], "sent": [], "cell_seconds": 1.0,

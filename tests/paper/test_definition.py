@@ -16,11 +16,11 @@ levels = [0.9]
 [paper]
 methods = ["fed"]
 scores = ["lac"]
-quantiles = ["exact"]
+quantiles = ["theorem1"]
 [default]
 methods = ["fed"]
 scores = ["lac"]
-quantiles = ["exact"]
+quantiles = ["theorem1"]
 """
 
 

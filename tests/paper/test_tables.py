@@ -48,7 +48,7 @@ def test_ours_stands_beside_the_published_size(frame):
         "fed, lac: at most the published size in 0 of 1 cells, up to 10 % above in 1, larger in 0."
         in table.notes
     )
-    assert "exact: coverage in the theorem's band in 4 of 4 cells." in table.notes
+    assert "theorem1: coverage in the theorem's band in 4 of 4 cells." in table.notes
     assert table.extra["short"].rows == [["Cora", "3", "–", "–", "–", "1.67", "0.900", "3.34",
                                           "–", "–", "–"]]  # fmt: skip
 

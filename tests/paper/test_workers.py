@@ -43,7 +43,7 @@ def test_progress_and_tables_are_shown(undisturbed):
     assert "0 of 6 cells: finished before" in done.stderr
     assert "6 of 6 cells: " in done.stderr
     assert "left" in done.stderr
-    assert "exact: coverage in the theorem's band" in done.stdout
+    assert "theorem1: coverage in the theorem's band" in done.stdout
     names = {p.name for p in (where / "out" / "default").iterdir()}
     assert {"sizes.md", "sizes.tex", "sizes.csv", "sizes.svg", "sizes.png", "sizes-short.md",
             "coverage.md", "rows.parquet", "about.json", "report.html"} <= names  # fmt: skip

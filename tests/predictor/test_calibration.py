@@ -27,7 +27,7 @@ def test_a_threshold_is_looked_for_once(monkeypatch, groups, name):
     assert len(looked) == 1
     others = [
         calibration.thresholds(0.5, "exact"),
-        calibration.thresholds(0.2, "pooled"),
+        calibration.thresholds(0.2, "theorem1"),
         Calibration.of(SCORES + 1, CLIENT, 2, groups).thresholds(0.2, "exact"),
     ]
     assert len(looked) == 4
@@ -37,11 +37,12 @@ def test_a_threshold_is_looked_for_once(monkeypatch, groups, name):
 def test_shares_are_told_apart():
     calibration = Calibration.of(SCORES, CLIENT, 2)
     q_hats = [
-        calibration.thresholds(0.5, "mixture", shares)[0].q_hat for shares in ((1, 0), (0, 1))
+        calibration.thresholds(0.5, "exact", conformal.Terms(shares))[0].q_hat
+        for shares in ((1, 0), (0, 1))
     ]
     # All test nodes at the first client or at the second: the 6th of 0, 2, … or of 1, 3, ….
     assert q_hats == [10.0, 11.0]
-    assert calibration.thresholds(0.5, "mixture", np.array([1.0, 0.0]))[0].q_hat == 10.0
+    assert calibration.thresholds(0.5, "exact", conformal.Terms((2.0, 0.0)))[0].q_hat == 10.0
 
 
 def test_what_is_refused_is_not_remembered():

@@ -35,7 +35,8 @@ def rewritten(source, target, change, arrays=lambda _arrays: None):
 def test_files_that_are_newer_or_damaged_are_refused(folder, tmp_path):
     source, copy = folder / "model" / "fed", tmp_path / "copy"
     for change, message in (
-        (lambda text: text.replace('"format": 1', '"format": 2'), "newer fedcover"),
+        (lambda text: text.replace('"format": 2', '"format": 3'), "newer fedcover"),
+        (lambda text: text.replace('"format": 2', '"format": 1'), "earlier fedcover"),
         (lambda text: text[: len(text) // 2], "damaged"),
         (lambda _text: "[]", "damaged"),
         (lambda _text: "[" * 100_000, "damaged"),
@@ -102,7 +103,7 @@ WRONG = [
     ("similar where none are", lambda c: c["diffusion"].update(daps=[0.1, 0.1])),
     ("three weights", lambda c: c["diffusion"].update(slac=[0.1, 0.1, 0.1])),
     ("kind", lambda c: c["scores"]["lac"].update(kind="town", groups=["a"])),
-    ("shares", lambda c: c.update(shares=[1.0])),
+    ("shares", lambda c: c["terms"].update(shares=[1.0])),
 ]
 WRONG_ARRAYS = [
     # The last three of a client's generated neighbours are a CSR matrix.
@@ -211,7 +212,10 @@ def test_the_card_and_the_files_name_no_node(graph, folder):
     card = (where / CARD).read_text()
     assert "Without differential privacy" in " ".join(card.split())
     assert "| lac | exact | 0.1 |" in card
-    assert "at most 1 − α + K/(N+K) where no two scores are equal" in " ".join(card.split())
+    assert (
+        "at most 1 − α + 2 max pₖ/nₖ, for a share pₖ and nₖ calibration nodes, where no two"
+        in " ".join(card.split())
+    )
     everything = b"".join(file.read_bytes() for file in where.iterdir())
     names = [str(node).encode() for node in graph.node_ids if len(str(node)) > 6]
     assert len(names) > 100

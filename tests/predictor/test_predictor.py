@@ -12,7 +12,7 @@ import fedcover
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.splits import Role
-from fedcover.predictor.calibration import Calibration
+from fedcover.predictor.calibration import PROMISES, Calibration
 
 METHODS = (
     "loc",
@@ -32,11 +32,11 @@ def test_the_sets_are_those_of_the_run(method, graph, finished, folder):
     for (score, alpha), rows in finished.sets.filter(method=method, seed=0).group_by(
         "score", "alpha"
     ):
-        found = predictor.predict(graph, alpha, score, only=("test",))
+        found = predictor.predict(graph, alpha, score, only=("test",), allow_empty=True)
         assert found["node"].to_list() == rows["node"].to_list()
         assert found["set"].to_list() == rows["set"].to_list()
         assert found["covered"].to_list() == rows["covered"].to_list()
-        assert set(found["promise"]) == {"yes"}
+        assert set(found["promise"]) == {PROMISES["test"]}
         q_hat = finished.results.filter(method=method, seed=0, score=score, alpha=alpha)["q_hat"]
         assert predictor.q_hat(alpha, score) == pytest.approx(q_hat[0], rel=1e-6)
 
@@ -54,8 +54,12 @@ def test_a_threshold_is_the_rank_of_the_theorem():
     scores, client = np.arange(20, dtype=np.float32)[::-1], np.arange(20) % 2
     calibration = Calibration.of(scores, client, clients=3)
     # ⌈0.8 · (20 + 3)⌉ = 19, the 19th smallest of 0 … 19 is 18; ⌈0.95 · 23⌉ = 22 > 20.
-    assert calibration.pooled(0.2, "exact").q_hat == 18.0
-    assert calibration.pooled(0.05, "exact").q_hat == np.inf
+    assert calibration.pooled(0.2, "theorem1").q_hat == 18.0
+    assert calibration.pooled(0.05, "theorem1").q_hat == np.inf
+    # exact: ⌈0.8 · 20⌉ + 1 = 17, which is 16; ⌈0.95 · 20⌉ + 1 = 20, which is 19.
+    assert calibration.pooled(0.2, "exact").q_hat == 16.0
+    assert calibration.pooled(0.05, "exact").q_hat == 19.0
+    assert calibration.pooled(0.04, "exact").q_hat == np.inf
     # The third client has nothing to average; of ten, the ⌈0.8 · 11⌉-th is 17 and 16.
     assert calibration.pooled(0.2, "average").q_hat == 16.5
     with pytest.raises(UsageError, match="alpha"):
@@ -63,17 +67,18 @@ def test_a_threshold_is_the_rank_of_the_theorem():
 
 
 def test_every_quantile_rule_of_the_run_is_kept(graph, tmp_path):
-    rules = ("average", "exact", "mixture", "pooled", "tdigest")
+    rules = ("average", "exact", "theorem1", "pooled", "tdigest")
     config = fedcover.Config(
         clients=4, methods=("fed",), alphas=(0.1, 0.3), seeds=1, rounds=3, quantiles=rules
     )
     finished = fedcover.run(graph, config)
     predictor = fedcover.load_predictor(finished.save(tmp_path / "run"))
     for (rule, alpha), rows in finished.sets.group_by("quantile", "alpha"):
-        found = predictor.predict(graph, alpha, quantile=rule, only=("test",))
+        found = predictor.predict(graph, alpha, quantile=rule, only="test", allow_empty=True)
         assert found["set"].to_list() == rows["set"].to_list()
-        yes = rule in ("exact", "mixture")
-        assert set(found["promise"]) == {"yes" if yes else f"no: the rule {rule} has no guarantee"}
+        yes = rule in ("exact", "theorem1")
+        said = PROMISES["test"] if yes else f"no: the rule {rule} has no guarantee"
+        assert set(found["promise"]) == {said}
     tables = [predictor.predict(graph, alpha) for alpha in (0.05, 0.2)]  # the first rule
     assert (tables[0]["size"] >= tables[1]["size"]).all()
     with pytest.raises(UsageError, match="quantile is 'median'; this predictor was calibrated for"):
@@ -209,7 +214,7 @@ def test_a_node_without_a_label_gets_a_set(graph, folder):
     silent = replace(known, role=np.where(known.role == Role.TEST, -1, known.role).astype(np.int8))
     found = replace(predictor, known=silent).predict(graph, only=("unlabelled",))
     assert len(found) == (known.role == Role.TEST).sum()
-    assert set(found["promise"]) == {"if labels are missing at random"}
+    assert set(found["promise"]) == {PROMISES["unlabelled"]}
 
 
 def test_a_graph_that_does_not_fit_is_refused(graph, folder):

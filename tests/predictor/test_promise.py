@@ -2,15 +2,18 @@
 
 import numpy as np
 
-from fedcover.conformal import GroupThreshold
+from fedcover.conformal import GroupThreshold, Terms
 from fedcover.predictor.calibration import (
     EVERYTHING,
+    PROMISES,
     SHARED,
     WEIGHED,
     Calibration,
     Groups,
     promises,
 )
+
+YES = PROMISES["test"]
 
 
 def test_a_group_that_is_too_small_is_told_so():
@@ -26,17 +29,17 @@ def test_a_group_that_is_too_small_is_told_so():
 
     every = np.arange(4)
     assert said("client", [0, 0, 1], every, at) == [
-        "yes",
+        YES,
         "no: its client has too few calibration nodes",
         "no: it is new, which needs new calibration nodes",
-        "if labels are missing at random",
+        PROMISES["unlabelled"],
     ]
     assert said("class", [0, 0, 1], every[:1], None) == [
         f"{WEIGHED}, but not for each class: too few calibration nodes of b"
     ]
     # The first client has calibration nodes of both groups, the second of b alone.
     assert said("group", [0, 1, 1], every[:2], np.array([0, 0])) == [
-        "yes",
+        YES,
         "no: its client has no calibration node of its group",
     ]
     alone = said("client", [0, 0, 0], every[1:2], np.array([1]), client=np.zeros(3, np.int64))
@@ -48,10 +51,12 @@ def test_a_promise_says_what_it_is_worth():
     calibration = Calibration.of(np.zeros(9, np.float32), np.array([0] * 8 + [1]), 2)
     there, elsewhere = np.array([0] * 8 + [1] * 2), np.ones(10, dtype=int)
     found = [calibration.pooled(0.3, "exact")]
-    assert set(promises(test, there, None, calibration, found, "exact")) == {"yes"}
+    # 8 : 2 against weights of 9 : 2, and against 8 : 1.
+    assert set(promises(test, there, None, calibration, found, "theorem1")) == {YES}
+    assert set(promises(test, there, None, calibration, found, "exact")) == {WEIGHED}
     assert set(promises(test, elsewhere, None, calibration, found, "exact")) == {WEIGHED}
-    for shares, word in (((0.8, 0.2), "yes"), ((0.2, 0.8), SHARED)):
-        said = promises(test, there, None, calibration, found, "mixture", shares)
+    for shares, word in (((0.8, 0.2), YES), ((0.2, 0.8), SHARED)):
+        said = promises(test, there, None, calibration, found, "exact", Terms(shares))
         assert set(said) == {word}
     full = [calibration.pooled(0.01, "exact")]
     assert set(promises(test, there, None, calibration, full, "exact")) == {EVERYTHING}
@@ -67,7 +72,7 @@ def test_a_group_whose_test_nodes_are_elsewhere_is_told_so():
     calibration = Calibration.of(np.zeros(400, np.float32), client, 2, groups)
     own = [GroupThreshold(0.5, 130, 2, 120, "")] * 3
     said = np.array(promises(test, there, member, calibration, own, "exact"))
-    assert [set(said[member == g]) for g in range(3)] == [{"yes"}, {"yes"}, {WEIGHED}]
+    assert [set(said[member == g]) for g in range(3)] == [{YES}, {YES}, {WEIGHED}]
 
 
 def test_classes_are_weighed_as_all_nodes_are():
@@ -85,4 +90,4 @@ def test_a_set_of_all_labels_keeps_any_level_in_a_small_group_too():
     calibration = Calibration.of(np.zeros(2, np.float32), client, 1, groups)
     own = [GroupThreshold(np.inf, 1, 1, 4, "", fell_back=True), GroupThreshold(0.7, 9, 1, 4, "")]
     said = promises(test, client, np.array([0, 1]), calibration, own, "exact")
-    assert said == [EVERYTHING, "yes"]
+    assert said == [EVERYTHING, YES]

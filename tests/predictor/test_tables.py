@@ -21,9 +21,10 @@ def test_features_are_scaled_and_filled_as_in_training(tables, own_run):
     assert predictor.scaling is not None
     assert predictor.schema is not None
     graph = fedcover.load(tables, missing="impute", schema=predictor.schema)
-    found = predictor.predict(graph, 0.2, only=("test",))
+    found = predictor.predict(graph, 0.2, only=("test", "unlabelled"), allow_empty=True)
+    assert found["node"].to_list() == finished.sets["node"].to_list()
     assert found["set"].to_list() == finished.sets["set"].to_list()
-    silent = predictor.predict(graph, 0.2, only=("unlabelled",))
+    silent = found.filter(kind="unlabelled")
     assert len(silent) == 20
     assert silent["label"].null_count() == 20
 
@@ -73,7 +74,8 @@ def test_groups_with_thresholds_of_their_own_keep_them(calibrate, tables, tmp_pa
     card = (tmp_path / "run/model/fed" / CARD).read_text()
     assert f"every {calibrate} " in " ".join(card.split())
     for (score, alpha), rows in finished.sets.group_by("score", "alpha"):
-        found = predictor.predict(tables, alpha, score, only=("test",))
+        only = ("test", "unlabelled")
+        found = predictor.predict(tables, alpha, score, only, allow_empty=True)
         assert found["set"].to_list() == rows["set"].to_list()
         own = finished.thresholds.filter(score=score, alpha=alpha)["q_hat"]
         kept = [one.q_hat for one in predictor.thresholds(alpha, score)]

@@ -3,10 +3,10 @@ import pytest
 
 from fedcover.conformal import coverage_band
 from fedcover.errors import DataError
-from fedcover.report.cells import MOST_CLIENTS, SETTING, cells, worst_client
+from fedcover.report.cells import MOST_CLIENTS, SETTING, cells, worst_group
 from fedcover.report.folder import read_folder
 from fedcover.report.payload import run_payload
-from fedcover.report.summary import CELL, status, summarise
+from fedcover.report.summary import CELL, resplit_status, status, summarise
 
 
 def grid_cells(rows: pl.DataFrame) -> list:
@@ -26,18 +26,18 @@ def grid_cells(rows: pl.DataFrame) -> list:
         (0.5, None, None, "none"),
     ],
 )
-def test_status_is_the_runs_own_rule(coverage, high, low, expected):
+def test_resplits_are_held_against_the_band(coverage, high, low, expected):
     cell = {"coverage": coverage, "coverage_se": 0.001, "low": low, "high": high}
-    assert status(cell) == expected
+    assert resplit_status(cell) == expected
+    assert status(cell | {"coverage_split": None}) == expected  # of an earlier version
 
 
 @pytest.mark.parametrize(
     ("score", "rule", "expected"),
     [
-        ("lac", "exact", coverage_band(0.1, 995, 5)),
-        ("dlac", "exact", coverage_band(0.1, 995, 5)),
+        ("lac", "exact", (0.9, 0.9 + 2 / 995)),
+        ("dlac", "theorem1", coverage_band(0.1, [199] * 5, "theorem1")),
         ("aps-det", "exact", (0.9, None)),
-        ("lac", "mixture", (0.9, None)),
         ("lac", "average", (None, None)),
         ("lac", "tdigest", (None, None)),
         ("lac", "pooled", (None, None)),
@@ -53,8 +53,8 @@ def test_a_cells_band_is_theorem_1s_where_it_applies(grid_rows, score, rule, exp
 def test_cells_of_a_run_are_its_summary(toy_folder):
     stored = read_folder(toy_folder)
     shown = run_payload(stored)["cells"]
-    summary = summarise(stored.results, stored.groups, 9)
-    for name in ("method", "score", "quantile", "set_size", "set_size_sd", "coverage_se"):
+    summary = summarise(stored.results, stored.groups, 9, stored.info)
+    for name in ("method", "score", "quantile", "set_size", "set_size_sd", "status"):
         assert shown[name] == summary[name].to_list(), name
     assert len(shown["method"]) == 3 * 2 * 2 * 2
     rules = [s == "none" for s in shown["status"]]
@@ -97,12 +97,12 @@ def test_the_worst_client_is_one_seeds_or_the_mean_of_given_clients():
             "coverage": [0.7, 0.95, 0.8, 0.8],
         }
     )
-    assert worst_client(rows, "metis") == rows.row(0, named=True)
-    given = worst_client(rows, "given")
+    assert worst_group(rows, "metis") == rows.row(0, named=True)
+    given = worst_group(rows, "given")
     assert (given["group"], given["seed"], given["n_test"]) == ("b", None, 10.0)
     assert given["coverage"] == pytest.approx(0.8)
-    assert worst_client(None, "metis") is None
-    assert worst_client(rows.with_columns(coverage=pl.lit(None, pl.Float64)), "given") is None
+    assert worst_group(None, "metis") is None
+    assert worst_group(rows.with_columns(coverage=pl.lit(None, pl.Float64)), "given") is None
 
 
 def test_of_very_many_clients_the_worst_are_kept(grid_rows):

@@ -3,7 +3,7 @@ import math
 import polars as pl
 import pytest
 
-from fedcover.conformal import beta_binomial
+from fedcover.conformal import beta_binomial, beta_binomial_interval
 from fedcover.report.summary import summarise
 
 
@@ -17,7 +17,7 @@ def tables(coverages, spreads, sizes, alpha=0.1):
             | {"seed": s, "set_size": sizes[s], "coverage": coverages[s]}
             | {"min_client_coverage": 0.5 + s, "accuracy": 0.25 * s}
             | {"n_calibration": 99, "n_test": 50 * (s + 1), "clients": 3}
-            | {"singleton_rate": 0.5, "empty_rate": 0.0}
+            | {"singleton_rate": 0.5, "empty_rate": 0.0, "coverage_split": coverages[s]}
             for s in seeds
         ]
     )
@@ -82,3 +82,26 @@ def test_cells_stay_apart_and_in_order():
     table = summarise(results, groups, resplits=4)
     assert table["alpha"].to_list() == [0.2, 0.1]
     assert table["set_size"].to_list() == [1.0, 5.0]
+
+
+def test_the_interval_is_that_of_all_drawn_splits_or_of_the_one_that_was_given():
+    results, groups = tables([0.86, 0.94], [0.03, 0.04], [2.0, 4.0])
+    drawn = summarise(results, groups, 25, {"split": "drawn"}).row(0, named=True)
+    given = summarise(results, groups, 25, {"split": "given"}).row(0, named=True)
+    assert drawn["coverage_split"] == pytest.approx((0.86 * 50 + 0.94 * 100) / 150)
+    assert drawn["split_low"] == beta_binomial_interval([99] * 2, [50, 100], [90.0] * 2)[0]
+    assert given["split_low"] == beta_binomial_interval([99], [50], [90.0])[0]
+    high = [drawn["high"] * 100] * 2
+    assert drawn["split_high"] == beta_binomial_interval([99] * 2, [50, 100], high)[1]
+
+
+def test_clients_that_are_asked_more_than_they_calibrate_widen_the_interval():
+    info = {"seeds": [0, 1], "effective": [[20, 50], [20, 100]]}
+    row = summarise(*tables([0.9] * 2, [0.03] * 2, [2.0] * 2), 25, info).row(0, named=True)
+    assert row["split_low"] == beta_binomial_interval([20] * 2, [50, 100], [0.9 * 21] * 2)[0]
+
+
+def test_rows_of_an_earlier_version_are_judged_by_resplits():
+    results, groups = tables([0.9] * 2, [0.03, 0.04], [2.0, 4.0])
+    row = summarise(results.drop("coverage_split"), groups, 25).row(0, named=True)
+    assert (row["coverage_split"], row["split_low"], row["status"]) == (None, None, "inside")

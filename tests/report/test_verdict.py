@@ -20,10 +20,11 @@ def test_the_smallest_sets_that_keep_the_promise_are_taken_and_marks_are_not(mak
     take, held, worst = run_cards(cells, cells)
     assert take["answer"] == "fed+mix"
     assert "1.50 labels" in take["text"]
-    assert "90.3% of the nodes; at least 90% was promised" in take["text"]
+    assert "90.3% of the nodes asked about, on average; at least 90% was promised" in take["text"]
     assert "25% smaller than plain FedAvg (fed, 2.00)" in take["text"]
     assert held["answer"] == "No"
-    assert "Below the target: loc (0.850)" in held["text"]
+    assert "loc covers 0.850 where it was calibrated" in held["text"]
+    assert "gives 0.887 or more in 39 of 40 cases" in held["text"]
     assert "3 of 4 methods" in held["text"]
     assert worst["answer"] == "Client 3 of seed 1"
     assert "coverage is 0.810, 0.090 below the target of 0.9, over 40 test nodes" in worst["text"]
@@ -35,6 +36,8 @@ def test_a_kept_promise_is_a_yes_with_its_band(make_cell):
     assert take["text"].endswith("No other method here has smaller sets.")
     assert (held["answer"], held["tone"]) == ("Yes", "good")
     assert "between 0.900 and 0.905" in held["text"]
+    assert "On the 2 splits that were calibrated: fed 0.903" in held["text"]
+    assert "chance leaves 0.887 to 0.919" in held["text"]
     assert "3 of 3 cells" in held["text"]
 
 
@@ -43,6 +46,34 @@ def test_coverage_above_the_band_breaks_no_promise(make_cell):
     take, held, _ = run_cards(cells, cells)
     assert take["answer"] == "fed"
     assert held["answer"] == "Yes, with room"
+
+
+def test_the_calibrated_split_decides_where_resplits_are_in_the_band(make_cell):
+    cells = statuses([make_cell("fed", coverage=0.903, coverage_split=0.83)])
+    take, held, _ = run_cards(cells, cells)
+    assert (take["answer"], held["answer"]) == ("None of these", "No")
+    assert "1 of 1 methods lie where the theorem puts them" in held["text"]  # the arithmetic
+
+
+def test_test_nodes_unlike_calibration_nodes_are_a_no_that_names_the_client(make_cell):
+    cells = statuses([make_cell("fed", p_value=0.03, party="north", party_p_value=0.001)])
+    held = run_cards(cells, cells)[1]
+    assert held["answer"] == "No"
+    assert "least of all at client north (p = 0.001)" in held["text"]
+    almost = statuses([make_cell("fed", p_value=0.03, party="north", party_p_value=0.003)])
+    assert run_cards(almost, almost)[1]["answer"] == "Yes"
+
+
+def test_resplits_below_the_band_are_a_no_unless_the_split_was_given(make_cell):
+    low = {"coverage": 0.89, "coverage_split": 0.9}
+    drawn, given = (statuses([make_cell("fed", given=given, **low)]) for given in (False, True))
+    assert "Below the target over re-splits: fed (0.890)" in run_cards(drawn, drawn)[1]["text"]
+    take, held, _ = run_cards(given, given)
+    assert held["answer"] == "Yes"
+    assert "On the split that you gave: fed 0.900" in held["text"]
+    assert "All seeds share it, so it counts as one." in held["text"]
+    assert "Re-splits say nothing" in held["text"]
+    assert "90.0% of the nodes asked about" in take["text"]
 
 
 def test_a_rule_without_guarantee_is_never_recommended(make_cell):

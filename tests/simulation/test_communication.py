@@ -263,11 +263,11 @@ def test_the_mixtures_messages_have_their_rounds_and_shapes(personal):
 
 
 @pytest.mark.parametrize(
-    ("rule", "shares"), [("pooled", None), ("mixture", None), ("mixture", (1, 2, 3))]
+    ("rule", "shares"), [("pooled", None), ("exact", None), ("exact", (1, 2, 3))]
 )
 def test_other_ranks_are_found_by_the_same_counts(toy, quick, rule, shares):
     """The shares of test nodes are known from the counts that everybody told at the beginning."""
     settings = {"methods": ("loc",), "scores": ("lac",), "alphas": (0.1, 0.3), "seeds": 1}
-    exact = run(toy, quick(**settings, quantiles=("exact",)))
-    other = run(toy, quick(**settings, quantiles=(rule,), mixture=shares))
-    assert sent(other, "loc") == sent(exact, "loc")
+    theorem1 = run(toy, quick(**settings, quantiles=("theorem1",)))
+    other = run(toy, quick(**settings, quantiles=(rule,), client_shares=shares))
+    assert sent(other, "loc") == sent(theorem1, "loc")

@@ -16,8 +16,8 @@ def repetition(toy, quick):
 def test_a_small_graph_is_shown_whole(repetition):
     seen = shown(repetition)
     assert seen.nodes.tolist() == list(range(120))
-    assert (repetition.roles[seen.test] == Role.TEST).all()
-    assert len(seen.test) == (repetition.roles == Role.TEST).sum()
+    assert (repetition.roles[seen.asked] == Role.TEST).all()
+    assert len(seen.asked) == (repetition.roles == Role.TEST).sum()
 
 
 def test_frames_say_what_the_cut_did(repetition):
@@ -40,7 +40,7 @@ def test_a_larger_graph_is_sampled_by_client_in_pieces_that_hang_together(repeti
     assert len(set(seen.nodes.tolist())) == 30
     counts = np.bincount(repetition.partition.client[seen.nodes])
     assert counts.tolist() == [10, 10, 10]
-    assert len(seen.test) > 0
+    assert len(seen.asked) > 0
     _, edges = seen.frames()
     chance = Shown(repetition, np.arange(0, 120, 4)).frames()[1]
     assert (~edges["cut"]).sum() > (~chance["cut"]).sum()

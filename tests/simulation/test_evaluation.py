@@ -77,7 +77,7 @@ def by_hand(own, logits):
 
 
 def test_a_row_is_the_mean_over_resplits_counted_by_hand(toy, logits, evaluate):
-    own = judge(toy)
+    own = judge(toy, quantiles=("theorem1",))
     outcome = evaluate(own, logits)
     expected = by_hand(own, logits)
     spread = expected.pop("coverage_sd")
@@ -133,7 +133,7 @@ def test_the_temperature_shapes_the_scores(toy, logits, given_outputs, evaluate,
 
 
 def test_the_primary_split_gives_q_hat_and_the_sets(toy, logits, evaluate):
-    own = judge(toy)
+    own = judge(toy, quantiles=("theorem1",))
     outcome = evaluate(own, logits)
     scores = (1 - conformal.softmax(logits)).astype(np.float32)
     calib = np.flatnonzero(own.repetition.roles == Role.CALIB)
@@ -221,7 +221,7 @@ def test_the_ledger_hears_counts_and_temperatures_only(toy, logits, given_output
     assert {(e.array, e.shape) for e in counted} == {("tally", (1, 5)), ("correct", (1,))}
 
 
-# The rule mixture
+# Clients whose share of the test nodes is not that of their calibration nodes
 
 
 def skewed(make_toy, *, hard_calibrates=60):
@@ -244,7 +244,7 @@ def run_skewed(graph, **changes):
         "partition": "given",
         "methods": ("fed",),
         "scores": ("lac", "aps"),
-        "quantiles": ("exact", "mixture"),
+        "quantiles": ("theorem1", "exact"),
         "alphas": (0.1, 0.2),
         "seeds": 2,
         "rounds": 15,
@@ -254,72 +254,72 @@ def run_skewed(graph, **changes):
     return fedcover.run(graph, Config(**(settings | changes)))
 
 
-def test_mixture_covers_test_nodes_that_a_split_column_skews(make_toy):
+def test_exact_covers_test_nodes_that_a_split_column_skews(make_toy):
     finished = run_skewed(skewed(make_toy))
     table = summarise(finished.results, finished.groups, 100)
     assert table["coverage_se"].max() < 0.005
     for row in table.iter_rows(named=True):
-        low, high = conformal.mixture_band(row["alpha"], [150, 60], [20, 150])
+        low, high = conformal.coverage_band(row["alpha"], [150, 60], shares=[20, 150])
         error = 3 * row["coverage_se"]
-        if row["quantile"] == "mixture":
+        if row["quantile"] == "exact":
             assert low - error <= row["coverage"] <= high + error
         else:
             assert row["coverage"] < low - 0.03
     (note,) = finished.info["notes"]
-    assert "--quantiles mixture" in note
+    assert "with --quantiles theorem1" in note
 
 
-def test_mixture_alone_has_nothing_to_warn_of_and_sends_what_exact_sends(make_toy):
+def test_exact_alone_has_nothing_to_warn_of_and_sends_what_theorem_1_sends(make_toy):
     """The numbers of test nodes are known from the beginning."""
     graph = skewed(make_toy)
-    finished = run_skewed(graph, quantiles=("mixture",), seeds=1, rounds=2)
+    finished = run_skewed(graph, quantiles=("exact",), seeds=1, rounds=2)
     assert finished.info["notes"] == []
-    exact = run_skewed(graph, quantiles=("exact",), seeds=1, rounds=2)
-    assert finished.ledger.drop("part").equals(exact.ledger.drop("part"))
+    theorem1 = run_skewed(graph, quantiles=("theorem1",), seeds=1, rounds=2)
+    assert finished.ledger.drop("part").equals(theorem1.ledger.drop("part"))
 
 
-def test_a_mixture_that_test_nodes_do_not_have_is_promised_and_said(make_toy):
+def test_shares_that_test_nodes_do_not_have_are_promised_and_measured(make_toy):
     graph = skewed(make_toy)
-    finished = run_skewed(graph, quantiles=("mixture",), mixture=(1, 3), seeds=1, rounds=2)
-    (note,) = finished.info["notes"]
-    apart = 0.25 - 20 / 170
-    assert f"(total variation {apart:.2f})" in note
-    assert "the guarantee is for the clients' shares in --mixture" in note
-    as_they_are = run_skewed(graph, quantiles=("mixture",), mixture=(20, 150), seeds=1, rounds=2)
-    assert as_they_are.info["notes"] == []
-    by_count = run_skewed(graph, quantiles=("mixture",), seeds=1, rounds=2)
+    settings = {"quantiles": ("exact",)}
+    finished = run_skewed(graph, client_shares=(3, 1), **settings)
+    table = summarise(finished.results, finished.groups, 100)
+    for row in table.iter_rows(named=True):
+        low, high = conformal.coverage_band(row["alpha"], [150, 60], shares=[3, 1])
+        error = 3 * row["coverage_se"]
+        assert low - error <= row["coverage"] <= high + error
+    as_they_are = run_skewed(graph, client_shares=(20, 150), **settings)
+    by_count = run_skewed(graph, **settings)
     seconds = "train_seconds"
     assert as_they_are.results.drop(seconds).equals(by_count.results.drop(seconds))
-    assert not finished.results.drop(seconds).equals(by_count.results.drop(seconds))
+    assert (finished.results["q_hat"] < by_count.results["q_hat"]).all()  # more easy nodes
 
 
-def test_a_mixture_that_a_small_client_cannot_promise_has_full_sets_and_says_so(make_toy):
+def test_shares_that_a_small_client_cannot_promise_have_full_sets_and_say_so(make_toy):
     graph = skewed(make_toy, hard_calibrates=5)
-    finished = run_skewed(graph, quantiles=("mixture",), alphas=(0.2, 0.1), seeds=1, rounds=2)
-    # 20/170/151 + 150/170/6 = 0.148 stays open.
+    finished = run_skewed(graph, quantiles=("exact",), alphas=(0.2, 0.1), seeds=1, rounds=2)
+    # Each score of the hard client stands for 150/170/5 = 0.176 of the nodes.
     (note,) = finished.info["notes"]
-    assert "alpha = 0.1 is less than what 155 calibration scores at 2 clients leave open" in note
-    assert "for this mixture, 0.148: q_hat is +inf" in note
-    assert note.endswith("Clients: 0 is easy, 1 is hard.")
+    assert "alpha = 0.1 asks for more than the 155 calibration scores at 2 clients" in note
+    assert "q_hat is +inf" in note
     assert finished.results.filter(alpha=0.2)["q_hat"].is_finite().all()
     assert (finished.results.filter(alpha=0.1)["coverage"] == 1).all()
 
 
-def test_a_mixture_of_the_wrong_length_is_refused_before_training(make_toy):
+def test_shares_of_the_wrong_length_are_refused_before_training(make_toy):
     with pytest.raises(UsageError) as caught:
-        run_skewed(skewed(make_toy), quantiles=("mixture",), mixture=(1, 1, 1), rounds=10**9)
+        run_skewed(skewed(make_toy), quantiles=("exact",), client_shares=(1, 1, 1), rounds=10**9)
     assert str(caught.value) == (
-        "mixture has length 3; it must hold one number for each of the 2 clients."
+        "client_shares has length 3; it must hold one number for each of the 2 clients."
     )
 
 
-def test_the_primary_split_and_its_resplits_have_the_same_mixture(toy, logits, evaluate):
+def test_the_primary_split_and_its_resplits_have_the_same_shares(toy, logits, evaluate):
     """The conversation's q̂ is that of re-splits whose first is the primary one."""
-    own = judge(toy, quantiles=("mixture", "pooled"))
+    own = judge(toy, quantiles=("exact", "pooled"))
     own.is_calibration[0] = own.repetition.roles[own.pool] == Role.CALIB
     outcome = evaluate(own, logits)
     true = (1 - conformal.softmax(logits)).astype(np.float32)[np.arange(120), own.y]
-    for rule, row in zip(("mixture", "pooled"), outcome.results, strict=True):
+    for rule, row in zip(("exact", "pooled"), outcome.results, strict=True):
         test = np.bincount(own.client[~own.is_calibration[0]], minlength=3)
         q_hats = conformal.quantile_over_resplits(
             rule,
@@ -327,7 +327,7 @@ def test_the_primary_split_and_its_resplits_have_the_same_mixture(toy, logits, e
             own.client,
             own.is_calibration,
             [ALPHA],
-            shares=test if rule == "mixture" else None,
+            shares=test if rule == "exact" else None,
         )
         assert row["quantile"] == rule
         assert row["q_hat"] == q_hats[0, 0]

@@ -120,6 +120,7 @@ def test_noise_for_calibration_and_test_labels_changes_no_score(roles, watch, pl
     shared = 8  # the six methods, and fed and gen with their priors
     personal = 4  # a tuned and a local model of each of these two
     grids = 2 * 4 + 1  # Gen's cells, trained besides, without and with the prior, and its VGAE
+    grids += len(told.config.central_decay)
     assert len(plain.models) == (shared + personal + grids) * SEEDS
     assert len(plain.scores) == len(METHODS) * SEEDS * len(SCORES)
     assert all(same(a, b) for a, b in zip(plain.models, noisy.models, strict=True))

@@ -196,18 +196,23 @@ def test_a_client_column_that_is_not_used_is_noted(tmp_path: Path) -> None:
 # --- labels that are not known
 
 
-def test_unlabelled_nodes_take_part_in_nothing_but_the_graph(tmp_path: Path) -> None:
+def test_unlabelled_nodes_get_sets_and_take_part_in_nothing_else(tmp_path: Path) -> None:
     graph = load(patients(tmp_path, unknown=12))
     config = replace(
         CONFIG, methods=("fed+prox+prior+mix", "gen", "fedsage+"), seeds=1, scores=("lac", "snaps")
     )
     finished = run(graph, config)
     assert finished.info["notes"][0] == (
-        "12 of 90 nodes have no label: neighbours to others, but neither trained on, nor "
-        "calibrated with, nor tested."
+        "12 of 90 nodes have no label: given a set each, and neighbours to others, but neither "
+        "trained on, nor calibrated with, nor tested."
     )
     unknown = {f"p{i}" for i in range(12)}
-    assert not unknown & set(finished.sets["node"])
+    silent = finished.sets.filter(pl.col("node").is_in(list(unknown)))
+    assert len(silent) == 12 * len(finished.results)
+    assert silent["label"].null_count() == silent["covered"].null_count() == len(silent)
+    rest = finished.sets.filter(~pl.col("node").is_in(list(unknown)))
+    assert rest["covered"].null_count() == 0
+    assert len(rest) == finished.results["n_test"].sum()
     counts = finished.results.select("n_calibration", "n_test").row(0)
     roles = prepare(graph, settled(config, graph), 0).roles
     assert counts == ((roles == Role.CALIB).sum(), (roles == Role.TEST).sum())

@@ -34,7 +34,7 @@ def having(repetition, quick, monkeypatch):
 
     def having(base, *, whole=False):
         config = quick(temperature="none")
-        own = centre(repetition, config)[1] if whole else federation(repetition, config)
+        own = centre(repetition, config) if whole else federation(repetition, config)
         for party in own.parties:
             mine = slice(None) if whole else repetition.partition.client == party.number
             party.made["probs", "fed"] = base[mine]

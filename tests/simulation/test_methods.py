@@ -49,13 +49,13 @@ class Trained:
                 np.arange(120) if self.name == "central" else np.flatnonzero(client == p.number),
                 p.data.edge_index,
             )
-            for p in self.federation.trained
+            for p in self.federation.parties
         ]
 
     @property
     def graphs(self):
         """What the shared model is trained on."""
-        return [party.graph_of(self.part) for party in self.federation.trained]
+        return [party.graph_of(self.part) for party in self.federation.parties]
 
     def __iter__(self):
         return iter(zip(self.parts, self.graphs, strict=True))
@@ -181,7 +181,7 @@ def test_restored_gives_back_every_cut_edge_with_the_features_of_its_far_end(tra
 def test_logits_return_to_the_graphs_order_without_the_generated_nodes(trained, name):
     found = trained(name)
     federation = found.federation
-    for party, (part, client) in zip(federation.trained, found, strict=True):
+    for party, (part, client) in zip(federation.parties, found, strict=True):
         numbers = np.concatenate([part.nodes, np.full(client.generated, 999)])
         rows = np.stack([numbers, numbers + 0.5], axis=1).astype(np.float32)
         party.has_model(found.part, party.weights[found.part], rows)

@@ -77,23 +77,19 @@ def test_every_recipe_is_the_same_where_each_party_trains_by_itself(toy, small, 
     config = small()
     for seed in config.seed_range:
         repetition = prepare(toy, config, seed)
-        trained = asked = federation(repetition, config)
-        if recipe_of(recipe).method.graph == "whole":
-            trained, asked = centre(repetition, config)
-        for one in (trained, asked):
-            Loopback(one.parties).carry(one.session.prepare())
-        outcome = Loopback(trained.parties).carry(trained.session.train(recipe))
-        if asked is not trained:  # the owner works out what the parties then speak of
-            trained.parties[0].logits(recipe_of(recipe).models["shared"])
-        found = Loopback(asked.parties).carry(asked.session.calibrate(recipe))
-        own = finished.results.filter(method=recipe, seed=seed)
+        whole = recipe_of(recipe).method.graph == "whole"
+        own = (centre if whole else federation)(repetition, config)
+        Loopback(own.parties).carry(own.session.prepare())
+        outcome = Loopback(own.parties).carry(own.session.train(recipe))
+        found = Loopback(own.parties).carry(own.session.calibrate(recipe))
+        rows = finished.results.filter(method=recipe, seed=seed)
         q_hats = [one.pooled.q_hat for one in found.thresholds]
-        np.testing.assert_allclose(own["q_hat"], q_hats, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(rows["q_hat"], q_hats, rtol=0, atol=1e-4)
         chosen = finished.info["chosen_on_validation"][recipe]
-        for choice in ("best_round", "tuned_rounds", "local_round"):
+        for choice in ("best_round", "tuned_rounds", "local_round", "weight_decay"):
             assert outcome.chosen.get(choice) == chosen.get(choice, [None, None])[seed], choice
         if "mixture" in chosen:
-            weights = [calibration.mixture_weights(p, recipe).tolist() for p in asked.parties]
+            weights = [calibration.mixture_weights(p, recipe).tolist() for p in own.parties]
             assert weights == chosen["mixture"][seed]
         sets = finished.sets.filter(method=recipe, seed=seed)
         labels, nodes = sum(tally[:, 2].sum() for tally in found.tallies.values()), len(sets)

@@ -13,8 +13,8 @@ from fedcover.tables import KEY
 # The contract (docs/results.md), written out: other programs rely on names and order.
 RESULTS = """
 dataset, clients, partition, method, model, score, quantile, alpha, seed, n_calibration, n_test,
-q_hat, coverage, set_size, singleton_rate, empty_rate, min_client_coverage, class_coverage_gap,
-accuracy, train_seconds
+q_hat, coverage, coverage_split, set_size, singleton_rate, empty_rate, min_client_coverage,
+class_coverage_gap, accuracy, train_seconds
 """
 LEDGER = "method, seed, kind, part, array, direction, client, round, rounds, type, shape, bytes"
 SETS = "method, score, quantile, alpha, seed, node, client, label, set, size, covered"
@@ -146,23 +146,26 @@ def test_a_seed_draws_its_own_clients_and_split(make_toy, finished, quick):
 
 
 def test_a_rank_above_n_gives_full_sets_and_says_so(finished):
-    # ⌈0.99 · (48 + 3)⌉ = 51 > 48.
+    # ⌈0.99 · 48⌉ + 1 = 49 > 48, and ⌈0.99 · 49⌉ = 49 for one owner.
     results = finished.results.filter(quantile="exact", alpha=0.01)
     assert results["q_hat"].to_list() == [float("inf")] * len(results)
     assert (results["coverage"] == 1).all()
     assert (results["set_size"] == 3).all()
     sets = finished.sets.filter(quantile="exact", alpha=0.01)
     assert sets["set"].unique().to_list() == [["a", "b", "c"]]
-    (note,) = (n for n in finished.info["notes"] if "quantile exact" in n)
-    assert note.startswith("seed 0, 1, quantile exact: alpha = 0.01 asks for rank 51 of 48")
-    assert note.endswith("q_hat is +inf and every set holds all labels.")
+    found = [n for n in finished.info["notes"] if "quantile exact" in n]
+    for note, who in zip(found, ("3 clients", "1 client"), strict=True):  # central is one owner
+        asks = f"alpha = 0.01 asks for rank 49 of 48 calibration scores at {who}"
+        assert note.startswith(f"seed 0, 1, quantile exact: {asks}")
+        assert note.endswith("q_hat is +inf and every set holds all labels.")
 
 
 def test_averaging_names_its_small_clients_once_for_all_methods_and_scores(finished):
     # 1/0.01 − 1 = 99 and 1/0.1 − 1 = 9; each client holds 16 calibration nodes.
-    (note,) = (n for n in finished.info["notes"] if "quantile average" in n)
-    assert "averaging needs n_k >= 1/alpha - 1 = 99" in note
-    assert "too few at client 0, 1, 2" in note
+    found = [n for n in finished.info["notes"] if "quantile average" in n]
+    for note, who in zip(found, ("0, 1, 2:", "0:"), strict=True):  # central is one owner
+        assert "averaging needs n_k >= 1/alpha - 1 = 99" in note
+        assert f"too few at client {who}" in note
 
 
 def test_the_info_can_rebuild_the_run(finished):

@@ -1,8 +1,8 @@
-"""Theorem 1 in simulation: 2,000 repetitions, ten strongly shifted clients, scores drawn by numpy.
+"""The theorems in simulation: 2,000 repetitions, ten strongly shifted clients, scores by numpy.
 
-As the theorem supposes, a test node comes from client k with probability (n_k + 1)/(N + K): every
-repetition tests n_k + 1 fresh nodes of each client. Clients are small, so that the band's width
-K/(N + K), about 0.05, is a hundred standard errors and a rank that is off by a few shows.
+A test node comes from client k with the share that the theorem supposes: n_k/N for ``exact``, and
+(n_k + 1)/(N + K) for ``theorem1``. Clients are small, so that the bands are many standard errors
+wide and a rank that is off by a few shows.
 """
 
 import numpy as np
@@ -13,9 +13,9 @@ from fedcover.conformal import (
     converse,
     coverage_band,
     exact_rank,
-    mixture_band,
     order,
 )
+from fedcover.conformal.targets import Target
 
 ALPHA, REPEATS, K = 0.1, 2_000, 10
 
@@ -39,40 +39,64 @@ def overlapping(rng):
 SCENARIOS = [one_large_client_below, equal_clients_apart, overlapping]
 
 
-def simulate(scenario, rule, seed=0):
-    """Mean coverage over the repetitions, its standard error, and the band."""
+def simulate(scenario, rule, seed=0, more=1, band="theorem1"):
+    """Mean coverage over the repetitions, its standard error, and the band.
+
+    Every repetition tests n_k + ``more`` fresh nodes of each client.
+    """
     rng = np.random.default_rng(seed)
     coverages = []
     for _ in range(REPEATS):
         sizes, shifts, spreads = scenario(rng)
         clients = list(zip(sizes, shifts, spreads, strict=True))
         calibration = [shift + spread * rng.random(n) for n, shift, spread in clients]
-        test = [shift + spread * rng.random(n + 1) for n, shift, spread in clients]
+        test = [shift + spread * rng.random(n + more) for n, shift, spread in clients]
         q_hat = rule(calibration)
         coverages.append(np.mean(np.concatenate(test).astype(np.float32) <= q_hat))
     error = np.std(coverages, ddof=1) / np.sqrt(REPEATS)
-    return np.mean(coverages), error, coverage_band(ALPHA, int(sizes.sum()), K)
+    return np.mean(coverages), error, coverage_band(ALPHA, sizes.tolist(), band)
 
 
 def named(rule):
     return lambda scores: calibrate(scores, ALPHA, rule).q_hat
 
 
-def with_total(total):
-    """The exact search with ⌈(1−α)·total(N, K)⌉ in place of Theorem 1's rank."""
+def with_rank(rank):
+    """The search for the rank(N, K)-th smallest score."""
 
     def search(scores):
-        server = order.search_rank(lambda n: exact_rank(ALPHA, total(sum(n), len(n)), 0))
+        server = order.search(lambda n: Target((1,) * len(n), rank(sum(n), len(n))))
         return converse(server, order.histogram_client, scores)[0]
 
     return search
 
 
+def with_total(total):
+    """The search with ⌈(1−α)·total(N, K)⌉ in place of Theorem 1's rank."""
+    return with_rank(lambda n, clients: exact_rank(ALPHA, total(n, clients), 0))
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_exact_covers_within_the_band(scenario):
-    mean, error, (low, high) = simulate(scenario, named("exact"))
+def test_theorem_1_covers_within_its_band(scenario):
+    mean, error, (low, high) = simulate(scenario, named("theorem1"))
     assert error < 0.001
     assert low - 3 * error <= mean <= high + 3 * error
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_exact_covers_within_its_band_which_is_five_times_as_narrow(scenario):
+    mean, error, (low, high) = simulate(scenario, named("exact"), more=0, band="exact")
+    assert error < 0.001
+    assert high - low == pytest.approx(2 / (190 if scenario is not one_large_client_below else 180))
+    assert low - 3 * error <= mean <= high + 3 * error
+
+
+@pytest.mark.parametrize("less", [1, 2, 3])
+def test_a_rank_below_that_of_exact_is_caught(less):
+    # q̂ falls into the large client, all others lie above it.
+    rule = with_rank(lambda n, _: exact_rank(ALPHA, n, 0) + 1 - less)
+    mean, error, (low, _) = simulate(one_large_client_below, rule, more=0, band="exact")
+    assert mean < low - 3 * error
 
 
 @pytest.mark.parametrize("scenario", [equal_clients_apart, overlapping])
@@ -83,9 +107,9 @@ def test_averaging_local_quantiles_falls_below_the_band(scenario):
 
 def test_the_ends_of_the_band_are_where_theory_puts_them():
     # By counting: (rank + clients wholly below q̂) / (N + K).
-    mean, error, _ = simulate(one_large_client_below, named("exact"), seed=1)
+    mean, error, _ = simulate(one_large_client_below, named("theorem1"), seed=1)
     assert mean == pytest.approx(171 / 190, abs=4 * error)
-    mean, error, _ = simulate(equal_clients_apart, named("exact"), seed=1)
+    mean, error, _ = simulate(equal_clients_apart, named("theorem1"), seed=1)
     assert mean == pytest.approx((180 + 9) / 200, abs=4 * error)
 
 
@@ -105,13 +129,13 @@ def test_a_wrong_rank_is_caught(total, scenario, side):
     assert mean < low - 3 * error if side == "below" else mean > high + 3 * error
 
 
-# Test nodes that are not spread over the clients as calibration nodes are: the rule mixture.
+# Test nodes that are not spread over the clients as calibration nodes are: shares.
 
 SIZES = np.array([60, 25, 10, 40])
-MIXTURES = [(0.05, 0.05, 0.8, 0.1), (1, 2, 3, 30), (1, 0, 0, 1), (61, 26, 11, 41)]
+SPREADS = [(0.05, 0.05, 0.8, 0.1), (1, 2, 3, 30), (1, 0, 0, 1), (61, 26, 11, 41)]
 
 
-def simulate_mixture(shares, rule, shifts=(0.0, 0.4, 2.0, 2.5), spreads=(1.0, 1.0, 3.0, 0.5)):
+def simulate_spread(shares, given, shifts=(0.0, 0.4, 2.0, 2.5), spreads=(1.0, 1.0, 3.0, 0.5)):
     """Mean coverage of a test node drawn with these shares, and its standard error.
 
     A score of client k is uniform on shift … shift + spread, so given q̂ a test node's coverage is
@@ -122,22 +146,21 @@ def simulate_mixture(shares, rule, shifts=(0.0, 0.4, 2.0, 2.5), spreads=(1.0, 1.
     coverages = []
     for _ in range(REPEATS):
         drawn = [a + b * rng.random(n) for n, a, b in zip(SIZES, shifts, spreads, strict=True)]
-        given = shares if rule == "mixture" else None
-        q_hat = calibrate(drawn, ALPHA, rule, shares=given).q_hat
+        q_hat = calibrate(drawn, ALPHA, shares=given).q_hat
         coverages.append(parts @ np.clip((q_hat - np.array(shifts)) / spreads, 0, 1))
     return np.mean(coverages), np.std(coverages, ddof=1) / np.sqrt(REPEATS)
 
 
-@pytest.mark.parametrize("shares", MIXTURES)
-def test_mixture_covers_within_its_band(shares):
-    mean, error = simulate_mixture(shares, "mixture")
-    low, high = mixture_band(ALPHA, SIZES, shares)
+@pytest.mark.parametrize("shares", SPREADS)
+def test_exact_covers_any_spread_within_its_band(shares):
+    mean, error = simulate_spread(shares, shares)
+    low, high = coverage_band(ALPHA, SIZES.tolist(), shares=shares)
     assert error < 0.003
     assert low - 3 * error <= mean <= high + 3 * error
 
 
-def test_exact_does_not_cover_another_mixture():
-    mean, error = simulate_mixture(MIXTURES[0], "exact")
+def test_exact_does_not_cover_another_spread_than_it_was_told():
+    mean, error = simulate_spread(SPREADS[0], None)
     assert error < 0.003
     assert mean < 1 - ALPHA - 0.1
 

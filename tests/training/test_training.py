@@ -7,6 +7,7 @@ from time import sleep
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from fedcover.carriers import stacked as carrier
@@ -136,6 +137,28 @@ def test_fedprox_holds_local_steps_near_the_shared_model(make_federation, densit
     alone = replace(plan, average=False)
     (held,), (loose,) = (stacked([federation], p) for p in (alone, replace(alone, prox=0.0)))
     assert largest_difference(held, loose) == 0.0  # a client alone has nothing to be held near
+
+
+@pytest.mark.parametrize("batch_size", [None, 4], ids=["full", "batches"])
+@pytest.mark.parametrize("density", [0.05, 0.9], ids=["sparse", "dense"])
+@pytest.mark.parametrize("average", [True, False], ids=["fed", "loc"])
+def test_weight_decay_is_that_of_torch(make_federation, density, batch_size, average):
+    """Also of the weights of a feature that no node has, which only the decay moves."""
+    federation = make_federation(3, density)
+    clients = [replace(one, x=_without_first_feature(one.x)) for one in federation.clients]
+    federation = replace(federation, clients=clients)
+    plan = replace(EXACT, weight_decay=0.01, batch_size=batch_size, average=average)
+    ours, single, theirs = by_all(federation, plan)
+    assert largest_difference(ours, theirs) < 1e-9
+    assert largest_difference(single, theirs) < 1e-9
+    (free,) = stacked([federation], replace(plan, weight_decay=0.0))
+    assert largest_difference(ours, free) > 1e-3
+    assert (ours.weights[0].first[0] - free.weights[0].first[0]).abs().max() > 1e-3
+
+
+def _without_first_feature(x):
+    rest = np.arange(x.shape[1]) > 0
+    return sp.csr_array(x.multiply(rest)) if sp.issparse(x) else (x * rest).astype(np.float32)
 
 
 def test_the_prior_is_the_smoothed_mix_of_the_training_labels(make_federation):

@@ -736,11 +736,109 @@ def test_an_error_keeps_its_place_and_loses_its_value(sentence: str, told: str |
 def test_shares_of_test_nodes_are_of_those_that_calibrate(
     shares: tuple[int, ...] | None, sites: Path, coordinator: Callable[..., Coordinator]
 ) -> None:
-    changes = {"quantiles": ("mixture",), "mixture": shares}
+    changes = {"client_shares": shares}
     leader = coordinator(Troubled(sites, lost("cleo", "quantile", range(1, 400))), **changes)
     outcome = only(leader.run())["fed"].calibrated
     assert outcome.parties == {0, 1}
     assert all(t.pooled.clients == 2 for t in outcome.thresholds)
+
+
+CLAIM = 100_000
+
+
+class Boasting(Troubled):
+    """Bob claims 100,000 calibration and test nodes more, and that all his scores are 0."""
+
+    def __init__(self, sites: Path) -> None:
+        super().__init__(sites, self._boast)
+        self._total = 0
+
+    def greet(self, order: Order, wanted: int, seconds: float) -> dict[str, Reply]:
+        replies = dict(super().greet(order, wanted, seconds))
+        (said,) = replies["bob"].contents
+        counts = said["counts"] + CLAIM * np.array([2, 0, 0, 1, 1, 0])
+        self._total = int(counts[3])
+        return replies | {"bob": replace(replies["bob"], contents=({**said, "counts": counts},))}
+
+    def _boast(self, name: str, order: Order, reply: Reply) -> Reply:
+        if name != "bob" or order.places[0].verb != "quantile":
+            return reply
+        query = order.items[0].arrays
+        zero = 0x8000_0000 >> 8 * (3 - int(query["depth"][0]))  # the key of 0.0, as far as asked
+        counts = np.zeros(256, np.int64)
+        if zero >> 8 == int(query["prefix"][0]):
+            counts[zero & 255] = self._total
+        return replace(reply, contents=({"counts": counts},))
+
+
+@pytest.mark.parametrize("limit", [1.0, 0.5])
+def test_a_site_cannot_bring_the_threshold_to_0_by_claiming_many_nodes(
+    limit: float, sites: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    changes = {"alphas": (0.3,), "rounds": 2}
+    honest = only(coordinator(**changes).run())["fed"].calibrated
+    leader = coordinator(Boasting(sites), max_share=limit, **changes)
+    outcomes = leader.run()
+    found = only(outcomes)["fed"].calibrated
+    assert not [str(r) for r in leader.record.refused if "quantile" in r.phase]
+    assert found.parties == {0, 1, 2}
+    q_hat = found.thresholds[0].pooled.q_hat
+    said = [note for note in notes(leader, outcomes) if "above max_share" in note]
+    if limit == 1.0:
+        assert q_hat == 0.0
+        assert not said
+    else:
+        assert 0.0 < q_hat < honest.thresholds[0].pooled.q_hat
+        assert len(said) == 1
+        assert "bob claims 99." in said[0]
+        assert "it counts as 50.00%" in said[0]
+
+
+def zeros(name: str, order: Order, reply: Reply) -> Reply:
+    """All of bob's scores are in the first bin, he says."""
+    if name != "bob" or order.places[0].verb != "spread":
+        return reply
+    counts = np.zeros_like(reply.contents[0]["counts"])
+    counts[:, 0] = reply.contents[0]["counts"].sum(axis=1)
+    return replace(reply, contents=({"counts": counts},))
+
+
+def test_a_site_unlike_the_others_is_left_out_and_named(
+    sites: Path, assignment: Callable[..., Assignment]
+) -> None:
+    job = assignment(robust=1, rounds=2)
+    wire = Troubled(sites, zeros)
+    info = json.loads((coordinate(job, wire) / "run.json").read_text())
+    assert info["left_out"] == {"fed": [["bob"]]}
+    assert any("the scores of bob are the least like" in note for note in info["notes"])
+    asked = {name for name, order in wire.asked if order.places[0].verb == "quantile"}
+    assert asked == {"ada", "cleo"}
+    assert list((sites / "bob").glob("results/*/*.parquet"))  # he has his sets all the same
+
+
+def test_a_site_that_counts_otherwise_than_it_said_is_refused(
+    sites: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    """An honest spread, then scores that are all 0."""
+
+    def change(name: str, order: Order, reply: Reply) -> Reply:
+        if name != "ada" or order.places[0].verb != "quantile" or round_of(order):
+            return reply
+        low = []
+        for content in reply.contents:
+            counts = np.zeros(256, np.int64)
+            counts[0x80] = content["counts"].sum()
+            low.append({"counts": counts})
+        return replace(reply, contents=tuple(low))
+
+    def both(name: str, order: Order, reply: Reply) -> Reply:
+        return change(name, order, zeros(name, order, reply))
+
+    leader = coordinator(Troubled(sites, both), robust=1, rounds=2, least=1)
+    found = only(leader.run())["fed"].calibrated
+    assert found.left_out == {1}
+    assert 0 not in found.parties
+    assert "do not agree with the spread" in str(leader.record.refused[0])
 
 
 def test_a_site_that_missed_its_own_training_catches_up(

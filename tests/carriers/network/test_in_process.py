@@ -182,7 +182,7 @@ def test_a_job_without_enough_sites_is_refused() -> None:
         ({"methods": ("central",)}, "central"),
         ({"methods": ("restored",)}, "restored"),
         ({"partition": "metis"}, "metis"),
-        ({"quantiles": ("mixture",), "mixture": (1, 2)}, "each of the 3 sites"),
+        ({"client_shares": (1, 2)}, "each of the 3 sites"),
         ({"calibrate": "group"}, "go together"),
         ({"group": "ward"}, "go together"),
         ({"average": "best"}, "best"),

@@ -218,8 +218,7 @@ def test_what_a_run_can_be_told_the_app_can_be_told(sites: Path, tmp_path: Path)
         "methods": "fed+prox+prior+mix,gen",
         "seeds": 2,
         "first-seed": 3,
-        "quantiles": "mixture",
-        "mixture": "0.2,0.3,0.5",
+        "client-shares": "0.2,0.3,0.5",
         "scores": "daps",
         "epsilon": 8.0,
         "standardise": True,
@@ -231,7 +230,7 @@ def test_what_a_run_can_be_told_the_app_can_be_told(sites: Path, tmp_path: Path)
     job = assignment_from(settings_for(sites, tmp_path / "x", **changes)).job
     assert job.config.methods == ("fed+prox+prior+mix", "gen")
     assert list(job.config.seed_range) == [3, 4]
-    assert job.config.mixture == (0.2, 0.3, 0.5)
+    assert job.config.client_shares == (0.2, 0.3, 0.5)
     assert (job.config.gen.vae.lr, job.config.personal.tune_rounds) == (0.01, 3)
     assert (job.missing, job.stride, job.config.standardise) == ("impute", 5, True)
     with pytest.raises(Exception, match="did you mean rounds"):

@@ -14,7 +14,7 @@ from fedcover.config.schema import options
 from fedcover.config.settings import network_settings
 from fedcover.errors import UsageError
 
-DEFAULT = Config(methods="gen", seeds=1, partition="given")
+DEFAULT = Config(methods="gen", seeds=1, max_share=0.5, partition="given")
 
 
 def listed() -> dict[str, object]:
@@ -26,7 +26,7 @@ def listed() -> dict[str, object]:
 def test_the_app_lists_every_setting_that_a_network_has() -> None:
     assert set(listed()) == {name.replace("_", "-") for name in (*network_settings(), *OWN)}
     simulated = {name for name, one in options(Config).items() if one.simulated}
-    assert simulated == {"clients", "partition", "resplits"}
+    assert simulated == {"clients", "partition", "resplits", "central_decay"}
 
 
 def test_what_the_app_lists_is_the_default() -> None:
@@ -50,7 +50,7 @@ def test_every_setting_reaches_the_job(spelt: bool) -> None:
     job = job_from(given)
     reached = {name: one for name, one in other.items() if name in options(Config)}
     assert job.config == Config.preset(
-        "default", methods="gen", seeds=1, partition="given", **reached
+        "default", methods="gen", seeds=1, max_share=0.5, partition="given", **reached
     )
     assert (job.sites, job.least, job.timeout, job.average) == (5, 4, 9.5, "median")
 
@@ -59,7 +59,7 @@ def test_every_setting_reaches_the_job(spelt: bool) -> None:
     ("given", "sentence"),
     [
         ({"runds": 3}, "there is no setting called 'runds'; did you mean rounds?"),
-        ({"clients": 3}, "there is no setting called 'clients'."),
+        ({"clients": 3}, "there is no setting called 'clients'; did you mean client-shares?"),
         ({"rounds": 0}, "rounds is 0; it must be a whole number of 1 or more."),
         ({"rounds": "few"}, "rounds is 'few'; it must be a whole number of 1 or more."),
         ({"alphas": "0.1,a"}, "alphas has 'a'; every alpha must lie strictly between 0 and 1."),
