@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu, norm
+from scipy.stats import mannwhitneyu, mood, norm
 
 from fedcover.conformal import permutation_test
 from fedcover.conformal.exchangeability import RankSums, pooled_test, rank_sums, rejects
@@ -14,22 +14,32 @@ def dealt(rng, sizes=(40, 60, 30)):
     return scores, client, rng.random(len(client)) < 0.5
 
 
-@pytest.mark.parametrize("digits", [1, 6])  # with many ties, and without
-def test_a_partys_statistic_is_the_squared_z_of_mann_and_whitney(digits):
+def test_a_partys_statistic_is_the_sum_of_wilcoxons_and_moods_squared_z():
     rng = np.random.default_rng(3)
     scores, client, calibrates = dealt(rng)
-    scores = scores.round(digits)
     found = rank_sums(scores, client, calibrates, rng, 9).observed
     for k in range(3):
         a, b = scores[(client == k) & ~calibrates], scores[(client == k) & calibrates]
-        z = mannwhitneyu(a, b, method="asymptotic", use_continuity=False)
-        assert 2 * norm.sf(np.sqrt(found[k])) == pytest.approx(z.pvalue, rel=1e-5)
+        location = mannwhitneyu(a, b, method="asymptotic", use_continuity=False).pvalue
+        squared = norm.isf(location / 2) ** 2 + mood(a, b).statistic ** 2
+        assert found[k] == pytest.approx(squared, rel=1e-5)
 
 
-def test_permuted_statistics_have_mean_one():
+@pytest.mark.parametrize("digits", [1, 6])  # with many ties, and without
+def test_both_terms_of_permuted_statistics_have_mean_one(digits):
     rng = np.random.default_rng(4)
-    permuted = rank_sums(*dealt(rng), rng, 20_000).permuted
-    assert permuted.mean(axis=0) == pytest.approx(1, abs=0.05)
+    scores, client, calibrates = dealt(rng)
+    permuted = rank_sums(scores.round(digits), client, calibrates, rng, 20_000).permuted
+    assert permuted.mean(axis=0) == pytest.approx(2, abs=0.06)
+
+
+def test_scores_that_are_spread_otherwise_are_noticed():
+    rng = np.random.default_rng(6)
+    scores, client, calibrates = dealt(rng, (150, 150))
+    away = (client == 1) & ~calibrates
+    scores[away] = 1.5 + 0.5 * np.sign(scores[away] - 1.5)  # half very small, half very large
+    found = permutation_test(scores, client, calibrates, rng)
+    assert (found.party, found.p_value) == (1, 0.001)
 
 
 def test_p_values_count_the_permutations_that_are_as_large():

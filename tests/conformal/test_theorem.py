@@ -46,14 +46,17 @@ def coverage(bags, shares, alpha, threshold=found):
 
 
 def upper_end(bags, shares, alpha):
-    """1 − α + 2·max v, or 1 − α + 1/(n + 1) for one client; none where q̂ is infinite."""
+    """1 − α + 2·max v, or what the other way gives if it asks for less; none where q̂ is
+    infinite."""
     n = [len(bag) - 1 for bag in bags]
     if not exact(alpha, n, Terms(shares)).reached(n):
         return Fraction(2)
-    held = [(p, size) for p, size in zip(shares, n, strict=True) if p]
-    if len(held) == 1:
-        return level_of(alpha) + Fraction(1, held[0][1] + 1)
-    return level_of(alpha) + 2 * max(Fraction(p, sum(shares) * size) for p, size in held)
+    held = [(Fraction(p, sum(shares)), size) for p, size in zip(shares, n, strict=True) if p]
+    most, smoothed = max(p / size for p, size in held), [p / (size + 1) for p, size in held]
+    slack = 2 * most
+    if sum(smoothed) < most:
+        slack = max(smoothed) + (sum(smoothed) if len(held) > 1 else 0)
+    return level_of(alpha) + slack
 
 
 def patterns(sizes):
@@ -79,6 +82,7 @@ def test_every_choice_of_test_node_over_small_federations(sizes):
     natural = [size - 1 for size in sizes]
     spreads = {tuple(natural), (1,) * len(sizes), tuple(range(1, len(sizes) + 1))}
     spreads |= {(9, *[1] * (len(sizes) - 1)), (*[0] * (len(sizes) - 1), 3)}
+    spreads |= {(*[1] * (len(sizes) - 1), 40)}  # nearly one client: p_k/(n_k + 1) asks for less
     for bags, distinct in patterns(sizes):
         for shares in sorted(spreads):
             for alpha in ALPHAS:
@@ -130,3 +134,10 @@ def test_theorem_1_over_every_choice_of_test_node():
                 assert covers >= level_of(alpha)
                 if distinct:
                     assert covers <= level_of(alpha) + Fraction(len(sizes), sum(sizes))
+
+
+def test_nearly_one_client_is_calibrated_nearly_as_one():
+    n, terms = [10, 10], Terms((95, 5))
+    assert exact(0.093, n, terms).reached(n)  # 1 − α + max v would be above 1
+    assert exact(0.1, [9, 100], Terms((999, 1))).reached([9, 100])
+    assert exact(0.1, [9], Terms((1,))) == exact(0.1, [9])

@@ -62,7 +62,8 @@ def watch(make_toy, quick):
             return judge(self, name, scores, *others)
 
         def finished(self, batch):
-            program = self._trainings[next(iter(batch.values())).part].program
+            request = next(iter(batch.values()))
+            program = self._trainings[request.part, request.plan].program
             answer = finish(self, batch)
             witness.trained(program)
             return answer

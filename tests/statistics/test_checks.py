@@ -80,7 +80,7 @@ def verdict(graph, tmp_path, **changes):
     """The card on the guarantee, the recorded test, and the results."""
     config = Config(
         partition="given", clients=4, methods=("fed",), scores=("lac",), alphas=(ALPHA,),
-        rounds=changes.pop("rounds", 10), hidden=8, resplits=40, seeds=2, **changes,
+        hidden=8, resplits=40, **{"rounds": 10, "seeds": 2} | changes,
     )  # fmt: skip
     finished = run(graph, config)
     payload = run_payload(read_folder(finished.save(tmp_path / "run")))
@@ -99,18 +99,31 @@ def in_band(results):
     return results["coverage"].mean() > 1 - ALPHA - 0.005
 
 
-def test_an_honest_run_is_a_yes(tmp_path):
-    held, info, _ = verdict(toy(np.ones(1200)), tmp_path)
-    assert held["answer"] == "Yes"
-    assert info["split"] == "drawn"
-    assert "the 2 splits that were calibrated" in held["text"]
+HONEST = 8
+"""Runs, of which one in thirty or so is a No by chance."""
 
 
-def test_an_honest_split_that_was_given_is_a_yes_and_counts_once(tmp_path):
-    held, info, _ = verdict(toy(np.ones(1200), roles()), tmp_path)
-    assert held["answer"] == "Yes"
-    assert info["split"] == "given"
-    assert "All seeds share it" in held["text"]
+def test_honest_runs_are_hardly_ever_a_no(tmp_path):
+    answers = []
+    for number in range(HONEST):
+        held, info, _ = verdict(toy(np.ones(1200), seed=number), tmp_path / str(number))
+        answers.append(held["answer"])
+        assert info["split"] == "drawn"
+        assert "the 2 splits that were calibrated" in held["text"]
+    assert answers.count("No") <= 1
+    assert "Yes" in answers
+
+
+def test_honest_splits_that_were_given_are_hardly_ever_a_no_and_count_once(tmp_path):
+    answers = []
+    for number in range(HONEST):
+        graph = toy(np.ones(1200), roles(seed=number), seed=number)
+        held, info, _ = verdict(graph, tmp_path / str(number))
+        answers.append(held["answer"])
+        assert info["split"] == "given"
+        assert "All seeds share it" in held["text"]
+    assert answers.count("No") <= 1
+    assert "Yes" in answers
 
 
 def test_a_model_trained_on_calibration_labels_is_a_no(tmp_path, monkeypatch):
@@ -121,7 +134,7 @@ def test_a_model_trained_on_calibration_labels_is_a_no(tmp_path, monkeypatch):
         return np.union1d(found, nodes(self, Role.CALIB)) if role == Role.TRAIN else found
 
     monkeypatch.setattr(PartyData, "nodes", leaking)
-    held, info, results = verdict(toy(np.full(1200, 2.0)), tmp_path, rounds=60)
+    held, info, results = verdict(toy(np.full(1200, 2.0)), tmp_path, rounds=60, seeds=10)
     assert in_band(results)
     assert held["answer"] == "No"
     assert info["exchangeability"][0]["p_value"] <= 0.0025
@@ -139,8 +152,8 @@ def test_a_given_split_with_harder_test_nodes_is_a_no(tmp_path):
 def test_a_party_whose_test_nodes_come_from_elsewhere_is_named(tmp_path):
     split, client = roles(), np.arange(1200) % 4
     noise = np.ones(1200)
-    noise[(split == Role.TEST) & (client == 2)] = 1.8
-    noise[(split == Role.TEST) & (client != 2)] = 0.94  # so that the mean hardly moves
+    noise[(split == Role.TEST) & (client == 2)] = 6.0
+    noise[(split == Role.TEST) & (client != 2)] = 0.9  # so that the mean moves less
     held, _, _ = verdict(toy(noise, split), tmp_path)
     assert held["answer"] == "No"
-    assert "least of all at client c" in held["text"]
+    assert "most of all at client c" in held["text"]

@@ -2,8 +2,8 @@
 
 Given the scores, only the calibration/test re-splits are random. A client that calibrates alone is
 then known exactly: without ties, whatever its scores are, each re-split's coverage is
-Beta-binomial with mean r/(n + 1). A class at several clients has Theorem 1's band, for clients
-weighed by n_ck + 1.
+Beta-binomial with mean r/(n + 1). A class at several clients has the theorem's band, for clients
+weighed by their calibration nodes of the class.
 """
 
 import numpy as np
@@ -99,8 +99,8 @@ def promised(synthetic, q_hats):
             hits = np.bincount(client[~row & (y == c)], hit[~row & (y == c)], minlength=CLIENTS)
             assert test.min() > 0
             assert calib.min() > 0
-            each.append((calib + 1) @ (hits / test) / (calib + 1).sum())
-            high.append(coverage_band(ALPHA, int(calib.sum()), CLIENTS)[1])
+            each.append(calib @ (hits / test) / calib.sum())
+            high.append(coverage_band(ALPHA, calib.tolist())[1])
         error = np.std(each, ddof=1) / REPEATS**0.5
         yield np.mean(each), error, np.mean(high)
 
@@ -172,7 +172,7 @@ def test_on_cora_every_class_is_inside_its_band(runs):
     found = list(cells(runs["class"], "class"))
     assert len(found) == 7 * 2 * len(LEVELS)
     for row, _, error in found:
-        low, high = coverage_band(row["alpha"], row["n_calibration"], row["clients"])
+        low, high = 1 - row["alpha"], 1 - row["alpha"] + 2 / row["n_calibration"]
         assert low - ERRORS * error <= row["coverage"] <= high + ERRORS * error, row
 
 

@@ -1,5 +1,6 @@
 """Every setting of a run, and those of a federation over a network, declared once."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import fsum, inf
 from typing import Any
@@ -266,7 +267,7 @@ class Config(Settings):
     dropout: float = setting(0.5, "Share of units that are dropped in training.", BELOW_ONE)
     lr: float = setting(0.03, "Learning rate.", POSITIVE)
     central_decay: tuple[float, ...] = setting(
-        (0.0, 5e-4, 1e-3, 2e-3),
+        (0.0, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3),
         "Weight decays that central chooses from.",
         NOT_NEGATIVE,
         each="decay",
@@ -328,6 +329,11 @@ class Config(Settings):
             raise UsageError("confidence is set, which needs 'exact' among the quantiles.")
         if self.robust and (self.quantiles != ("exact",) or self.calibrate != "pooled"):
             raise UsageError("robust is set, which needs quantiles 'exact' and calibrate 'pooled'.")
+        if self.max_share < 1 and not limits_shares(self.quantiles, self.calibrate):
+            raise UsageError(
+                f"max_share is {self.max_share:g}, which needs quantiles 'exact' and calibrate "
+                "'pooled' or 'client': elsewhere clients count by their calibration nodes."
+            )
         if self.clients is not None:
             check_robust(self.robust, self.clients, "clients")
 
@@ -427,6 +433,11 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 """What each preset changes, by the names of :func:`~fedcover.config.schema.options`."""
+
+
+def limits_shares(quantiles: Sequence[str], calibrate: str) -> bool:
+    """Whether a limit on clients' shares holds for all thresholds."""
+    return tuple(quantiles) == ("exact",) and calibrate in ("pooled", "client")
 
 
 def changes_of(preset: Any) -> dict[str, Any]:

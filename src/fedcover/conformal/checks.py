@@ -144,3 +144,13 @@ def _one_per_node(name: str, array: NDArray[Any], nodes: int) -> NDArray[Any]:
     if array.shape != (nodes,):
         raise DataError(f"{name} has shape {array.shape}; it must be ({nodes},), one per node.")
     return array
+
+
+SLACK = 0.02
+"""Total variation up to which two spreads of nodes over the clients count as the same."""
+
+
+def total_variation(p: NDArray[np.number], q: NDArray[np.number]) -> NDArray[np.float64]:
+    """Between the two, each taken as shares of its last axis."""
+    p, q = (one / np.maximum(one.sum(axis=-1, keepdims=True), 1e-300) for one in (p, q))
+    return np.asarray(np.abs(p - q).sum(axis=-1) / 2)

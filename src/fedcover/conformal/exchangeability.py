@@ -20,7 +20,7 @@ _AT_ONCE = 2_000_000  # random keys that are held at the same time
 
 @dataclass(frozen=True)
 class RankSums:
-    """Squared standardised rank sums of test scores: as dealt (K,), and permuted (B, K)."""
+    """Each party's statistic of its test scores' ranks: as dealt (K,), and permuted (B, K)."""
 
     observed: NDArray[np.float64]
     permuted: NDArray[np.float64]
@@ -52,8 +52,13 @@ def permutation_test(
     rng: np.random.Generator,
     permutations: int = PERMUTATIONS,
 ) -> PermutationTest:
-    """Calibration against test scores (n,) inside each party: T = Σ_k z_k², where z_k is party k's
-    standardised rank sum of test scores (mid-ranks for ties), and p = (1 + #{T* ≥ T})/(1 + B).
+    r"""Calibration against test scores (n,) inside each party.
+
+    The statistic is :math:`T = \sum_k z_k^2 + w_k^2`. With the ranks of party k's scores (mid-ranks
+    for ties) less their mean, z_k is the standardised sum of them over test nodes, which shows
+    larger or smaller scores, and w_k that of their squares, which shows scores that are spread
+    otherwise (Wilcoxon's and Mood's tests; together in the way of Lepage, 1971). Then
+    p = (1 + #{T* ≥ T})/(1 + B).
     """
     return pooled_test([rank_sums(scores, client, is_calibration, rng, permutations)])
 
@@ -100,17 +105,25 @@ def rank_sums(
         chosen, n = tested[own], len(own)
         m = int(chosen.sum())
         ranks = _centred_ranks(array[own])
-        spread = np.sum(ranks**2)
-        if m in (0, n) or spread == 0:
+        if m in (0, n) or not ranks.any():
             continue
-        scale = m * (n - m) / (n * (n - 1)) * spread  # the variance of the sum over m of n
-        found.observed[k] = ranks[chosen].sum() ** 2 / scale
+        terms = [_standardised(ranks, m), _standardised(ranks**2, m)]
+        found.observed[k] = sum(term[chosen].sum() ** 2 for term in terms)
         block = max(1, _AT_ONCE // n)
         for start in range(0, permutations, block):
             keys = rng.random((min(block, permutations - start), n), dtype=np.float32)
             drawn = np.argpartition(keys, m - 1, axis=1)[:, :m]
-            found.permuted[start : start + block, k] = ranks[drawn].sum(axis=1) ** 2 / scale
+            found.permuted[start : start + block, k] = sum(
+                term[drawn].sum(axis=1) ** 2 for term in terms
+            )
     return found
+
+
+def _standardised(values: NDArray[np.float64], m: int) -> NDArray[np.float64]:
+    """So that the sum over m of them, drawn at random, has mean 0 and variance 1."""
+    n, centred = len(values), values - values.mean()
+    spread = m * (n - m) / (n * (n - 1)) * np.sum(centred**2)
+    return centred / np.sqrt(spread) if spread > 1e-9 * n else np.zeros(n)
 
 
 def _centred_ranks(scores: NDArray[np.float32]) -> NDArray[np.float64]:

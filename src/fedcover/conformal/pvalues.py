@@ -3,12 +3,13 @@
 A rule takes q̂ = the smallest calibration score with H(q̂) ≥ 1 − α + e, where H(q) = Σ_k v_k·#{scores
 of client k ≤ q}. A label with score s is in the set exactly if no smaller calibration score reaches
 that, H(s−) < 1 − α + e with H(s−) the weight strictly below s. So p = 1 + e − H(s−), at most 1, and
-the set at level 1 − α is {p > α}. The rule ``exact`` is v_k = p_k/n_k and e = max v_k; Theorem 1's
-rank ⌈(1−α)(N+K)⌉ is v = 1/(N+K) and e = 0; for one client p is (#{scores ≥ s} + 1)/(n + 1), the
-p-value of every textbook.
+the set at level 1 − α is {p > α}. The rule ``exact`` is v_k = p_k/n_k and e = max v_k, or
+v_k = p_k/(n_k + 1) and e = 0 (:func:`~fedcover.conformal.targets.share_weights`); the paper's rank
+⌈(1−α)(N+K)⌉ is v = 1/(N+K) and e = 0; for one client p is (#{scores ≥ s} + 1)/(n + 1), the p-value
+of every textbook.
 
 Weights are whole numbers over a common scale, so each p is one correctly rounded division: p > α
-holds in floats where it holds in fractions.
+holds in floats where it holds in fractions, for α as it is written: 0.1, not 1 − 0.9.
 """
 
 from collections.abc import Callable, Sequence

@@ -95,8 +95,11 @@ def exact(alpha: float, n: Sequence[int], terms: Terms = NO_TERMS) -> Target:
     .. math:: \textstyle\sum_k v_k\, c_k(\hat q) \ge 1 - \alpha + \max_k v_k
 
     For shares in proportion to n_k that is rank ⌈(1−α)N⌉ + 1, whatever K is: at most Theorem 1's
-    where (1 − α)K ≥ 1. Where one client alone has a share and scores, its classical rank
-    ⌈(1−α)(n+1)⌉ is smaller, and is taken.
+    where (1 − α)K ≥ 1. Where :func:`share_weights` says so, it is instead the weighted quantile
+
+    .. math:: \textstyle\sum_k \frac{p_k}{n_k + 1}\, c_k(\hat q) \ge 1 - \alpha
+
+    which for one client alone is the classical rank ⌈(1−α)(n+1)⌉.
     """
     sizes = [int(size) for size in n]
     if not any(sizes):
@@ -107,21 +110,29 @@ def exact(alpha: float, n: Sequence[int], terms: Terms = NO_TERMS) -> Target:
     if terms.confidence is not None:
         return _confident(level, sizes, p, terms.confidence, unheard)
     weights, scale, extra = share_weights(sizes, p)
-    most = max(weights)
-    return Target(weights, max(1, ceil(level * scale) + extra), (most + extra) / scale, unheard)
+    heard = [weight for weight, size in zip(weights, sizes, strict=True) if weight and size]
+    more = extra or (sum(heard) if len(heard) > 1 else 0)
+    slack = (max(weights) + more) / scale
+    return Target(weights, max(1, ceil(level * scale) + extra), slack, unheard)
 
 
 def share_weights(
     n: Sequence[int], shares: Shares | None = None
 ) -> tuple[tuple[int, ...], int, int]:
     """The rule ``exact`` in whole numbers: w_k, the scale s and the extra x, so that the target of
-    any α is (1 − α)s + x; v_k = w_k/s."""
+    any α is (1 − α)s + x; v_k = w_k/s.
+
+    Both ways are valid. The one is taken that asks for less beyond 1 − α: max v_k, or the sum of
+    p_k/(n_k + 1). Counts decide, not scores.
+    """
     if not any(n):
         return (1,) * len(n), 1, 0
     p = check_shares(n if shares is None else shares, len(n))
-    alone = sum(share > 0 and size > 0 for share, size in zip(p, n, strict=True)) == 1
-    weights, scale, _ = _whole(_by_score(p, n, alone))
-    return weights, scale, 0 if alone else max(weights)
+    own, plus_one = _by_score(p, n), _by_score(p, n, more=1)
+    if sum(v for v, size in zip(plus_one, n, strict=True) if size) < max(own):
+        return *_whole(plus_one)[:2], 0
+    weights, scale, _ = _whole(own)
+    return weights, scale, max(weights)
 
 
 def _by_score(p: Sequence[Fraction], n: Sequence[int], more: int = 0) -> list[Fraction]:

@@ -59,21 +59,23 @@ def pooled_server() -> Server[float]:
     classified right, and no T is too small for them.
     """
     low, high = np.log(1.0 / MAX_TEMPERATURE), np.log(1.0 / MIN_TEMPERATURE)
-    for _ in range(_ROUNDS):
+    for round_ in range(_ROUNDS):
         log_beta = np.linspace(low, high, _POINTS)
         replies = yield {"beta": np.exp(log_beta)}
         slopes = decode(sum(reply["slopes"] for reply in replies), _BITS)
         if not slopes.any():
             return 1.0
-        if slopes[0] >= 0.0:
+        if round_ == 0 and slopes[0] >= 0.0:
             return _temperature(low)
-        if slopes[-1] <= 0.0:  # every node is classified right: the likelihood has no maximum
+        if round_ == 0 and slopes[-1] <= 0.0:  # all nodes are right: the loss has no minimum
             return 1.0
-        right = int(np.argmax(slopes >= 0.0))
+        # Within the bracket a slope may be 0 to the last bit, at either end.
+        right = max(int(np.argmax(np.append(slopes[:-1] >= 0.0, True))), 1)
         low, high = log_beta[right - 1 : right + 1]
         left_slope, right_slope = slopes[right - 1 : right + 1]
     # The bracket is so narrow that the derivative is a line in it.
-    return _temperature(low - left_slope * (high - low) / (right_slope - left_slope))
+    rise = right_slope - left_slope
+    return _temperature(low - left_slope * (high - low) / rise if rise > 0 else low)
 
 
 def averaged_client(local: ValidationNodes, _query: Message) -> Message:

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcover import conformal
+from fedcover.conformal.checks import SLACK, total_variation
 from fedcover.errors import UsageError
 
 POOLED = "pooled"
 DOUBTFUL = 0.01
 """A smaller p-value calls the promise for new nodes doubtful."""
-SLACK = 0.02
-"""Total variation up to which two spreads of nodes over the clients count as the same."""
 PROMISES = {
     "test": "yes, on average over them",
     "unlabelled": "yes, on average over them, if labels are missing at random at each client",
@@ -38,6 +37,11 @@ RECALIBRATED = PROMISES | {
 WEIGHED = "yes, on average, but with clients counted by their calibration nodes"
 SHARED = "yes, on average, but with clients counted by their shares in the run"
 OF_ALL = "yes, on average, but with clients counted by their shares of all nodes asked about"
+OWNED = (
+    "no: to one owner, they would have to be spread over the clients as calibration nodes are, "
+    "and are not"
+)
+APART = "no: its client is left out of the promise"
 EVERYTHING = "yes: every label, for less there are too few calibration nodes"
 
 
@@ -163,15 +167,18 @@ def promises(
     rule: str,
     terms: conformal.Terms = conformal.NO_TERMS,
     words: Mapping[str, str] = PROMISES,
+    held: NDArray[np.int64] | None = None,
 ) -> list[str]:
     """Whether each node's set keeps its level: by what the node is (``words``), and for those
     that a promise is possible for, by the rule, by who has too few calibration nodes, and by how
     nodes of its kind are spread over the clients.
 
     ``member`` says which threshold each node takes; None: it is not the node that decides.
-    ``terms`` are those of the rule ``exact``.
+    ``terms`` are those of the rule ``exact``. ``held``: where one owner of all nodes has
+    calibrated, the calibration nodes of every client.
     """
-    if calibration.clients == 1:  # one owner has calibrated, whoever had the nodes
+    whose = client
+    if held is not None:
         client = np.zeros_like(client)
     said = np.array([words[kind] for kind in kinds], dtype=object)
     hoped = [kind for kind in words if words[kind].startswith("yes")]
@@ -208,9 +215,15 @@ def promises(
                 shared = SHARED if words is PROMISES else OF_ALL
                 counted = shared if rule == "exact" and terms.shares is not None else WEIGHED
                 said[kinds == kind] = counted + _condition(words[kind])
+        said[possible & (weights == 0)[client]] = APART
         if small.any():
             names = ", ".join(np.array(groups.names)[small]) if groups else ""
             said[possible] += f", but not for each class: too few calibration nodes of {names}"
+    if held is not None and conformal.RULES[rule].guarantee:
+        for kind in hoped:
+            asked = np.bincount(whose[kinds == kind], minlength=len(held))
+            if asked.any() and total_variation(asked, held) > SLACK:
+                said[kinds == kind] = OWNED
     return [str(one) for one in said]
 
 
@@ -233,9 +246,3 @@ def _apart(
     chance = np.sqrt(2 / np.pi * (share * (1 - share)) * nodes[:, None]).sum(axis=1)
     apart = total_variation(test, held) > SLACK + chance
     return np.asarray(test.any(axis=1) & apart)
-
-
-def total_variation(test: NDArray[np.number], weights: NDArray[np.number]) -> NDArray[np.float64]:
-    """Between the two, each taken as shares of its last axis."""
-    p, q = (one / np.maximum(one.sum(axis=-1, keepdims=True), 1e-300) for one in (test, weights))
-    return np.asarray(np.abs(p - q).sum(axis=-1) / 2)

@@ -102,6 +102,7 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
     _must(len(set(clients)) == len(clients) >= 1, "clients must differ")
     _must(_whole(features), "features must be a whole number")
     _must(_positive(words["temperature"]), "the temperature must be positive")
+    _must(_positive(words["max_share"]), "the largest share must be positive")
     known = {n.removeprefix("known."): a for n, a in arrays.items() if n.startswith("known.")}
     schema = content["schema"]
     if schema is not None:

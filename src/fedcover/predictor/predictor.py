@@ -15,6 +15,7 @@ from fedcover.errors import UsageError
 from fedcover.graphs.datasets import load
 from fedcover.graphs.scaling import Scaling
 from fedcover.graphs.schema import Schema
+from fedcover.graphs.splits import Role
 from fedcover.predictor.calibration import PROMISES, Calibration, promises, promising
 from fedcover.predictor.inference import Model, View
 from fedcover.predictor.nodes import Generated, RunNodes
@@ -42,6 +43,8 @@ class Predictor:
     diffusion: Mapping[str, conformal.Diffusion]  # by graph score
     quantiles: tuple[str, ...]  # the run's quantile rules
     terms: conformal.Terms  # of the rule ``exact``
+    fixed_shares: bool  # whether the user has set the shares in them
+    max_share: float  # that one client may have of them
     calibrations: Mapping[str, Calibration]  # by score
     known: RunNodes
     schema: Schema | None = None  # of the tables that it was trained with
@@ -119,9 +122,12 @@ class Predictor:
         words: Mapping[str, str] = PROMISES
         if self.recalibration is not None:  # changed or not, roles were dealt alike
             promised, words = nodes.kinds(changed & False), promising(self.recalibration.p_value)
-        said = promises(
-            promised, nodes.client, group, calibration, thresholds, rule, self.terms, words
-        )
+        held = None
+        if self.whole and calibration.clients == 1:
+            whose = self.known.client[self.known.role == Role.CALIB]
+            held = np.bincount(whose, minlength=len(self.clients))
+        by = calibration, thresholds, rule, self.terms, words, held
+        said = promises(promised, nodes.client, group, *by)
         table = sets_frame(
             view.graph.node_ids,
             spelt(self.clients, nodes.client),

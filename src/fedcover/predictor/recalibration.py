@@ -11,10 +11,10 @@ from fedcover import conformal
 from fedcover.errors import DataError
 from fedcover.graphs.assemble import source_of
 from fedcover.graphs.labels import NO_LABEL
-from fedcover.graphs.splits import Role
+from fedcover.graphs.splits import Role, is_asked
 from fedcover.predictor.calibration import DOUBTFUL, Calibration, Groups
 from fedcover.predictor.inference import View
-from fedcover.predictor.nodes import inside, numbered
+from fedcover.predictor.nodes import GraphNodes, inside, numbered
 
 if TYPE_CHECKING:
     from fedcover.predictor.predictor import Predictor
@@ -56,9 +56,6 @@ def recalibrated(predictor: "Predictor", view: View) -> "Predictor":
             f"{source_of(view.graph)} cannot recalibrate: {lost}; it must hold some of the run's "
             "calibration nodes with their labels."
         )
-    asked = np.isin(nodes.kinds(np.zeros(len(y), dtype=bool)), ASKED)
-    counts = np.bincount(nodes.client[asked], minlength=len(predictor.clients))
-    shares = tuple(counts.tolist()) if asked.any() else None
     found = differences(predictor, view, usable)
     notes, p_value = [f"{lost}; the others were scored anew."] if gone or unlabelled else [], None
     if found:
@@ -82,9 +79,23 @@ def recalibrated(predictor: "Predictor", view: View) -> "Predictor":
     return replace(
         predictor,
         calibrations=calibrations,
-        terms=replace(predictor.terms, shares=shares),
+        terms=replace(predictor.terms, shares=_shares(predictor, nodes)),
         recalibration=Recalibration(tuple(notes), p_value),
     )
+
+
+def _shares(predictor: "Predictor", nodes: GraphNodes) -> conformal.checks.Shares | None:
+    """Of the nodes that are asked about in this graph, by counts alone; clients that the run has
+    left out stay out, and those that it has limited stay limited."""
+    old, known, clients = predictor.terms.shares, predictor.known, len(predictor.clients)
+    if predictor.fixed_shares:
+        return old
+    asked = np.isin(nodes.kinds(np.zeros(len(nodes.names), dtype=bool)), ASKED)
+    counts = np.bincount(nodes.client[asked], minlength=clients)
+    if old is not None and len(old) == clients:
+        had = np.bincount(known.client[is_asked(known.role)], minlength=clients)
+        counts[(np.array(old) == 0) & (had > 0)] = 0
+    return tuple(conformal.capped(counts, predictor.max_share)) if counts.any() else None
 
 
 def differences(predictor: "Predictor", view: View, calib: NDArray[np.bool_]) -> list[Difference]:

@@ -24,7 +24,9 @@ FOLDER = "model"  # where a run folder keeps its predictors, one folder a method
 
 Arrays = dict[str, NDArray[Any]]
 _RUN = ("method", "seed", "labels", "features", "clients")
-WORDS = (*_RUN, "given", "whole", "temperature", "empty_sets")
+WORDS = (
+    *_RUN, "given", "whole", "temperature", "empty_sets", "fixed_shares", "max_share",
+)  # fmt: skip
 
 PROMISE = """For test nodes, and for nodes without a label if labels are missing at random within
 each client, that were in the graph when the predictor was calibrated: {band}. Not for a node that

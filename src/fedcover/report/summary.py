@@ -7,17 +7,20 @@ errors, checks the arithmetic (docs/guarantee.md).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
 import polars as pl
 
+from fedcover.config import recipe_of
 from fedcover.conformal import (
     RULES,
     base_score,
     beta_binomial,
     beta_binomial_interval,
 )
+from fedcover.conformal.checks import SLACK
 from fedcover.conformal.exchangeability import rejects
 from fedcover.tables import KEY, SPLIT, with_later
 
@@ -70,7 +73,7 @@ def summarise_rows(rows: pl.DataFrame, by: Sequence[str], info: Info | None = No
     cells = (
         with_later(rows)
         .with_columns(_spread(rows))
-        .join(_effective(info), on="seed", how="left", maintain_order="left")
+        .join(_effective(info), on=["method", "seed"], how="left", maintain_order="left")
         .with_columns(
             pl.col("n_effective").fill_null(pl.col("n_calibration")),
             pl.col("m_effective").fill_null(pl.col("n_test")),
@@ -87,11 +90,11 @@ def summarise_rows(rows: pl.DataFrame, by: Sequence[str], info: Info | None = No
         )
         .with_columns((short > STANDARD_ERRORS * pl.col("coverage_se")).alias("below"))
     )
-    calibrate = str(info.get("config", {}).get("calibrate", "pooled"))
+    promise = _Promise.of(info)
     tests = {(one["method"], one["score"]): one for one in info.get("exchangeability", ())}
     judged = []
     for cell in cells.iter_rows(named=True):
-        low, high = _band(cell, calibrate)
+        low, high = promise.band(cell)
         test = tests.get((cell["method"], cell["score"]), {})
         cell |= {"low": low, "high": high, "given": info.get("split") == "given"}
         cell |= {name: test.get(name) for name in TEST}
@@ -115,10 +118,14 @@ _JUDGED = {
 
 
 def _effective(info: Info) -> pl.DataFrame:
-    """By seed, what the spread of a split's coverage is reckoned with."""
-    pairs = zip(info.get("seeds", ()), info.get("effective", ()), strict=False)
-    schema = dict.fromkeys(("seed", "n_effective", "m_effective"), pl.Int64)
-    return pl.DataFrame([(seed, *both) for seed, both in pairs], schema=schema, orient="row")
+    """By method and seed, what the spread of a split's coverage is reckoned with."""
+    rows = [
+        (method, seed, *both)
+        for method, found in info.get("effective", {}).items()
+        for seed, both in zip(info["seeds"], found, strict=True)
+    ]
+    numbers = dict.fromkeys(("seed", "n_effective", "m_effective"), pl.Int64)
+    return pl.DataFrame(rows, schema={"method": pl.String, **numbers}, orient="row")
 
 
 def _interval(cell: Mapping[str, Any]) -> tuple[float | None, float | None]:
@@ -203,20 +210,43 @@ def _spread(rows: pl.DataFrame) -> pl.Series:
     return pl.Series("coverage_sd", spread, dtype=pl.Float64)
 
 
-def _band(cell: Mapping[str, Any], calibrate: str) -> tuple[float | None, float | None]:
-    """Where the theorem puts a cell's mean coverage.
+@dataclass(frozen=True)
+class _Promise:
+    """What a run's settings and its nodes mean for the promise of its cells."""
 
-    Scores that tie have no upper end; that of groups needs their numbers, which tables of results
-    do not hold.
-    """
-    if not RULES[cell["quantile"]].guarantee:
-        return None, None
-    n, K = cell["n_calibration"], cell["clients"]
-    least = min(one["n_effective"] for one in cell["splits"])  # of n_k/p_k
-    slack = K / (n + K) if cell["quantile"] == "theorem1" else 2 / max(least, 1)
-    bounded = calibrate == "pooled" and not base_score(cell["score"]).ties
-    low = 1 - cell["alpha"]
-    return low, low + slack if bounded else None
+    calibrate: str = "pooled"
+    confident: bool = False
+    apart: bool = False  # whether nodes are asked about otherwise than calibration nodes are spread
+
+    @classmethod
+    def of(cls, info: Info) -> "_Promise":
+        """From ``run.json``."""
+        config, apart = info.get("config", {}), max(info.get("apart", ()), default=0.0)
+        confident = config.get("confidence") is not None
+        return cls(config.get("calibrate", "pooled"), confident, apart > SLACK)
+
+    def band(self, cell: Mapping[str, Any]) -> tuple[float | None, float | None]:
+        """Where the theorem puts a cell's mean coverage; its ends may be None.
+
+        All rules but ``exact``, groups, and one owner go by calibration nodes: where nodes are
+        asked about otherwise, they promise nothing for them. Scores that tie have no upper end, nor
+        has a confidence; that of groups needs their numbers, which tables of results do not hold.
+        """
+        rule, low = cell["quantile"], 1 - cell["alpha"]
+        counted = rule != "exact" or self.calibrate in ("class", "group")
+        if not RULES[rule].guarantee or (self.apart and (counted or is_owner(cell["method"]))):
+            return None, None
+        n, K = cell["n_calibration"], cell["clients"]
+        least = min(one["n_effective"] for one in cell["splits"])  # of n_k/p_k
+        slack = K / (n + K) if rule == "theorem1" else 2 / max(least, 1)
+        sure = self.confident and rule == "exact"
+        bounded = self.calibrate == "pooled" and not base_score(cell["score"]).ties and not sure
+        return low, low + slack if bounded else None
+
+
+def is_owner(method: str) -> bool:
+    """Whether one owner of all nodes calibrates."""
+    return recipe_of(method).method.graph == "whole"
 
 
 def closed_share(results: pl.DataFrame) -> pl.DataFrame:

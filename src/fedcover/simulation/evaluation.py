@@ -15,14 +15,14 @@ from fedcover.algorithm.requests import Census
 from fedcover.algorithm.session import Outcome
 from fedcover.config import Config
 from fedcover.config.settings import check_robust
-from fedcover.conformal.checks import check_shares
+from fedcover.conformal.checks import SLACK, check_shares, total_variation
 from fedcover.conformal.exchangeability import RankSums, rank_sums
 from fedcover.conformal.temperature import MAX_TEMPERATURE
 from fedcover.graphs.partition import boundary
 from fedcover.graphs.splits import Role, is_asked, resplits
 from fedcover.party import calibration
 from fedcover.plans import cases_of
-from fedcover.predictor.calibration import SLACK, Groups, total_variation
+from fedcover.predictor.calibration import Groups
 from fedcover.simulation.repetition import Federation, Repetition
 from fedcover.tables import HITS, KEY, RATES, SLAB, SPLIT, sets_frame, spelt
 
@@ -37,9 +37,15 @@ _SLABS, _IN_SLABS = 100, 2000  # directions, and nodes of a large graph: a rough
 
 @dataclass
 class Evaluation:
-    """The rows of one method and seed."""
+    """The rows of one method and seed, and how they were weighed.
+
+    ``weights`` is what each node of the pool counts, None where all count alike; ``effective`` is
+    as :meth:`Judge.effective` has it.
+    """
 
     notes: list[str]
+    weights: NDArray[np.float64] | None = None
+    effective: tuple[int, int] = (0, 0)
     results: list[dict[str, Any]] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
     thresholds: list[dict[str, Any]] = field(default_factory=list)  # where groups have their own
@@ -89,7 +95,8 @@ class Judge:
         """Judge the sets of a method that the parties have calibrated."""
         method, parties = str(outcome.recipe), federation.parties
         notes = [*outcome.calibrated.notes, *self._notes(federation, outcome.calibrated)]
-        evaluation = Evaluation(notes)
+        shares = self.shares(outcome.calibrated.left_out)
+        evaluation = Evaluation(notes, self._weights(shares), self.effective(shares))
         probs = federation.gathered([calibration.probs(party, method) for party in parties])
         for name in self.config.scores:
             own = [calibration.scores(party, method, name) for party in parties]
@@ -113,20 +120,29 @@ class Judge:
         evaluation.results = [common | row for row in evaluation.results]
         return evaluation
 
-    @cached_property
-    def shares(self) -> NDArray[np.float64]:
+    def shares(self, left_out: frozenset[int] = frozenset()) -> NDArray[np.float64]:
         """How much each client counts in what is measured: by the nodes asked about, as the promise
-        has it; by its test nodes where nobody else is."""
+        has it; by its test nodes where nobody else is. Clients that were left out do not count."""
         census = Census({one.number: one.counts for one in self.repetition.data})
         tests = census.of("test")
-        terms = promise_terms(self.config, census, census.parties, frozenset())
+        terms = promise_terms(self.config, census, census.parties, left_out)
         return np.array(terms.shares or [tests[k] for k in sorted(tests)], dtype=np.float64)
 
-    @property
-    def effective(self) -> tuple[int, int]:
+    @cached_property
+    def apart(self) -> float:
+        """The total variation between these shares and those of the calibration nodes, which all
+        rules but ``exact`` go by."""
+        calib = np.bincount(
+            self.client[self.repetition.roles[self.pool] == Role.CALIB],
+            minlength=self.repetition.partition.clients,
+        )
+        shares = self.shares()
+        return float(total_variation(shares, calib)) if shares.any() else 0.0
+
+    def effective(self, shares: NDArray[np.float64]) -> tuple[int, int]:
         """How many calibration and test nodes of one pool would leave a split's coverage as much
         spread, at most: the least n_k/p_k and m_k/p_k, for n_k and m_k of them at client k."""
-        share = self.shares / max(self.shares.sum(), 1e-300)
+        share = shares / max(shares.sum(), 1e-300)
         roles, clients = self.repetition.roles[self.pool], len(share)
         found = []
         for role in (Role.CALIB, Role.TEST):
@@ -138,24 +154,25 @@ class Judge:
     def _notes(self, federation: Federation, found: Calibrated) -> list[str]:
         """What the split says about the promise, before any model; and what the temperature."""
         clients = len(federation.parties)
-        owners = (federation.client[self.repetition.roles == role] for role in Role)
-        _, valid, calib, test = (np.bincount(own, minlength=clients) for own in owners)
+        roles, client = self.repetition.roles, federation.client
+        test = np.bincount(client[roles == Role.TEST], minlength=clients)
         notes = []
-        if not valid.any():
+        if not (roles == Role.VALID).any():
             notes.append(
                 "there are no validation nodes: the last round is kept, T = 1, and RAPS is APS."
             )
-        said = "test nodes" if self.n_test else "nodes without a label"
         if not self.n_test:
             test = np.bincount(federation.client[self.asked], minlength=clients)
-        apart = total_variation(test, calib + 1) if test.any() else 0.0
         # Calibrated by client, each has its own promise, however test nodes are spread.
-        weighed = "theorem1" in self.config.quantiles or self.config.calibrate != "pooled"
-        if weighed and self.config.calibrate != "client" and apart > SLACK:
+        config, owner = self.config, clients == 1 < self.repetition.partition.clients
+        weighed = owner or "theorem1" in config.quantiles or config.calibrate in ("class", "group")
+        if weighed and self.apart > SLACK:
+            who = "for one owner" if owner else "with --quantiles theorem1 or --calibrate class"
+            who += "" if owner or config.calibrate != "group" else " or group"
             notes.append(
-                f"{said} are not spread over the clients as calibration nodes are (total "
-                f"variation {apart:.2f}): with --quantiles theorem1 or --calibrate class or group, "
-                "the promise is for clients counted by their calibration nodes."
+                f"the nodes asked about are spread over the clients otherwise than calibration "
+                f"nodes (total variation {self.apart:.2f}): {who}, the promise is for clients "
+                "counted by their calibration nodes, and not for the nodes asked about."
             )
         if found.terms.shares is not None:
             unseen = sum(p for p, m in zip(found.terms.shares, test, strict=True) if m == 0)
@@ -171,23 +188,23 @@ class Judge:
             )
         return notes
 
-    @cached_property
-    def _weights(self) -> NDArray[np.float64] | None:
+    def _weights(self, shares: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """How much each node of the pool counts: a client's test nodes have its share together."""
         tested = self.client[self.repetition.roles[self.pool] == Role.TEST]
-        tests = np.bincount(tested, minlength=len(self.shares))
-        if not tests.any() or np.array_equal(self.shares, tests):
+        tests = np.bincount(tested, minlength=len(shares))
+        if not (shares * tests).any() or np.array_equal(shares, tests):
             return None
-        by_client = self.shares / np.maximum(tests, 1) / self.shares.sum() * tests.sum()
+        by_client = shares / np.maximum(tests, 1) / shares.sum() * tests.sum()
         return np.asarray(by_client[self.client])
 
-    def _split_coverage(self, sets: NDArray[np.bool_]) -> float:
+    def _split_coverage(
+        self, sets: NDArray[np.bool_], weights: NDArray[np.float64] | None
+    ) -> float:
         """Of the test nodes of the split that was calibrated."""
         test = self.repetition.roles[self.asked] == Role.TEST
         held = conformal.covered(sets[test], self.y[self.asked[test]])
-        weights = None
-        if self._weights is not None:
-            weights = self._weights[self.repetition.roles[self.pool] == Role.TEST]
+        if weights is not None:
+            weights = weights[self.repetition.roles[self.pool] == Role.TEST]
         return float(np.average(held, weights=weights)) if len(held) else float("nan")
 
     def _slab_coverage(self, sets: NDArray[np.bool_], probs: NDArray[np.floating]) -> float | None:
@@ -238,7 +255,7 @@ class Judge:
                 thresholds = found.thresholds[case]
                 if note := self._note(rule, alpha, thresholds, names):
                     evaluation.notes.append(f"quantile {rule}: {note}")
-                judged = self._judged(scores, q_hats[:, a], member)
+                judged = self._judged(scores, q_hats[:, a], member, evaluation.weights)
                 values = (method, name, rule, alpha, self.repetition.seed)
                 key = dict(zip(KEY, values, strict=True))
                 sets = np.empty((len(asked), scores.shape[1]), dtype=bool)
@@ -249,7 +266,7 @@ class Judge:
                     "n_test": self.n_test,
                     "q_hat": thresholds.pooled.q_hat if kind == "pooled" else None,
                     **{rate: getattr(judged, rate) for rate in RATES},
-                    SPLIT: self._split_coverage(sets),
+                    SPLIT: self._split_coverage(sets, evaluation.weights),
                     HITS: _known(judged.by_size.coverage[1]),
                     SLAB: self._slab_coverage(sets, probs),
                     "min_client_coverage": judged.groups["client"].worst(),
@@ -273,11 +290,12 @@ class Judge:
         scores: NDArray[np.float32],
         q_hats: NDArray[np.float32],
         member: NDArray[np.int64] | None,
+        weights: NDArray[np.float64] | None,
     ) -> conformal.ResplitMetrics:
         """The test nodes' sets over re-splits; without a test node, those of nodes without a label,
         whose sizes need none, and whose coverage is not known."""
         nodes, y, tested = self.pool, self.y[self.pool], ~self.is_calibration
-        groups, weights = self.groups, self._weights
+        groups = self.groups
         if not self.n_test:
             nodes, weights = self.asked, None
             y, tested = np.zeros_like(nodes), np.ones((1, len(nodes)), dtype=bool)

@@ -77,6 +77,8 @@ class Maker:
             diffusion=found.diffusion,
             quantiles=tuple(config.quantiles),
             terms=found.terms,
+            fixed_shares=config.client_shares is not None,
+            max_share=config.max_share,
             calibrations={},
             known=known,
             schema=schema_of(graph) if "columns" in graph else None,

@@ -145,7 +145,8 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
         "config": asdict(config),
         "seeds": list(config.seed_range),
         "split": "given" if "split" in graph else "drawn",
-        "effective": [judge.effective for judge in judges],
+        "effective": book.effective,
+        "apart": [round(judge.apart, 4) for judge in judges],
         "exchangeability": book.tests,
         "cut_edges": [r.partition.cut_edges.shape[1] for r in repetitions],
         "chosen_on_validation": book.chosen,
@@ -314,6 +315,7 @@ class _Book:
         self.ledgers = [pl.DataFrame(schema=tables.LEDGER)]
         self.chosen: dict[str, dict[str, list[Any]]] = {}  # by method, then one value a seed
         self.tests: list[dict[str, Any]] = []  # of exchangeability, one a method and score
+        self.effective: dict[str, list[tuple[int, int]]] = {}  # by method, then one a seed
         self.left_out: dict[str, list[list[str]]] = {}  # by method, then the clients of a seed
         self.sent: dict[str, list[dict[str, dict[str, int]]]] = {}
         self.notes: dict[str, dict[int, None]] = {}  # to their seeds
@@ -322,6 +324,7 @@ class _Book:
         """Enter one method's outcome on one seed."""
         method, seed = str(outcome.recipe), federation.repetition.seed
         self._evaluations.append(evaluation)
+        self.effective.setdefault(method, []).append(evaluation.effective)
         chosen = outcome.choices
         if outcome.recipe.personal == "mix":
             weights = [mixture_weights(party, method) for party in federation.parties]

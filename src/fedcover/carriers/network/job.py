@@ -23,7 +23,12 @@ from fedcover.algorithm.checks import MOST_COUNTED
 from fedcover.carriers.network.messages import Reply
 from fedcover.config import Config, NetworkSettings, recipe_of
 from fedcover.config.schema import options, unknown
-from fedcover.config.settings import check_robust, network_settings
+from fedcover.config.settings import (
+    changes_of,
+    check_robust,
+    limits_shares,
+    network_settings,
+)
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.schema import Schema, read_schema
 
@@ -117,8 +122,14 @@ def job_from(run_config: Mapping[str, Any]) -> Job:
         if key in known and value != "":
             name, one = known[key]
             given[name] = one.read(value)
-    network = {name: given.pop(name) for name in options(NetworkSettings) if name in given}
     preset = run_config.get("preset") or "default"
+    settings = {name: one.default for name, one in options(Config).items()}
+    settings |= changes_of(preset) | given
+    if "max-share" not in {key for key, value in run_config.items() if value != ""} and not (
+        limits_shares(np.atleast_1d(settings["quantiles"]).tolist(), settings["calibrate"])
+    ):
+        del given["max_share"]  # a limit that would not hold for all thresholds
+    network = {name: given.pop(name) for name in options(NetworkSettings) if name in given}
     return Job(config=Config.preset(preset, partition="given", **given), **network)
 
 
