@@ -238,7 +238,7 @@ class Config(Settings):
     )
     confidence: float | None = setting(
         None,
-        "How sure these calibration nodes give the level (default: only on average).",
+        "Confidence, over calibration sets, that the level holds (default: on average over them).",
         CONFIDENCE,
     )
     max_share: float = setting(
@@ -247,7 +247,9 @@ class Config(Settings):
         SHARE,
     )
     robust: int = setting(
-        0, "Clients that may lie: exact leaves out as many, the least like the rest.", at_least(0)
+        0,
+        "Clients that may lie: exact leaves out this many, those least like the rest.",
+        at_least(0),
     )
     calibrate: str = setting(
         "pooled", "What has its own threshold and, given enough nodes, promise.", names.CALIBRATIONS
@@ -281,7 +283,7 @@ class Config(Settings):
         None, "Standardise features (default: those of own tables, unless they look like words)."
     )
     train: float = setting(0.2, "Share of a client's nodes to train with.", BETWEEN)
-    valid: float = setting(0.2, "Share of a client's nodes to validate with.", BELOW_ONE)
+    valid: float = setting(0.2, "Share of the training nodes to validate with.", BELOW_ONE)
     test: float | None = setting(
         None,
         "Share to test with; 0: all the rest calibrates (default: half of the rest).",
@@ -307,6 +309,11 @@ class Config(Settings):
                 f"train is {self.train:g} and test is {self.test:g}, which leaves no node to "
                 "calibrate with; together they must be below 1."
             )
+        if self.test == 0 and self.asked_about == "test":
+            raise UsageError(
+                "asked_about is 'test' and test is 0, which leaves nobody to ask about; give one "
+                "of them."
+            )
         if self.epsilon == inf:
             self._keep("epsilon", None)
         if self.epsilon is not None and self.noise is not None:
@@ -324,18 +331,29 @@ class Config(Settings):
         if self.client_shares is not None:
             if self.asked_about is not None:
                 raise UsageError("client_shares and asked_about are both set; give one of them.")
+            if self.calibrate in ("class", "group"):
+                raise UsageError(
+                    f"client_shares is set, which needs calibrate 'pooled' or 'client': by "
+                    f"{self.calibrate}, clients count by their calibration nodes."
+                )
             self._keep("client_shares", self._normalised(self.client_shares))
         if self.confidence is not None and "exact" not in self.quantiles:
             raise UsageError("confidence is set, which needs 'exact' among the quantiles.")
         if self.robust and (self.quantiles != ("exact",) or self.calibrate != "pooled"):
             raise UsageError("robust is set, which needs quantiles 'exact' and calibrate 'pooled'.")
-        if self.max_share < 1 and not limits_shares(self.quantiles, self.calibrate):
-            raise UsageError(
-                f"max_share is {self.max_share:g}, which needs quantiles 'exact' and calibrate "
-                "'pooled' or 'client': elsewhere clients count by their calibration nodes."
-            )
+        if self.max_share < 1:
+            if not limits_shares(self.quantiles, self.calibrate):
+                raise UsageError(
+                    f"max_share is {self.max_share:g}, which needs quantiles 'exact' and calibrate "
+                    "'pooled' or 'client': elsewhere clients count by their calibration nodes."
+                )
+            if self.client_shares is not None:
+                raise UsageError(
+                    "client_shares and max_share are both set; shares that are set have no limit."
+                )
         if self.clients is not None:
             check_robust(self.robust, self.clients, "clients")
+            check_limit(self.max_share, self.clients, "clients")
 
     def _normalised(self, shares: tuple[float, ...]) -> tuple[float, ...]:
         if "exact" not in self.quantiles:
@@ -381,7 +399,19 @@ class Config(Settings):
 def check_robust(robust: int, parties: int, noun: str) -> None:
     """Refuse to leave out so many that liars could be the most."""
     if robust and 2 * robust >= parties:
-        raise UsageError(f"robust is {robust}; of {parties} {noun}, fewer than half may lie.")
+        raise UsageError(
+            f"robust is {robust}; with {parties} {noun} it must be at most {(parties - 1) // 2}: "
+            "fewer than half may lie."
+        )
+
+
+def check_limit(max_share: float, parties: int, noun: str) -> None:
+    """Refuse a limit that somebody must exceed."""
+    if max_share * parties < 1 - 1e-9:
+        raise UsageError(
+            f"max_share is {max_share:g}; with {parties} {noun} it must be at least "
+            f"{1 / parties:.3g}."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,8 +113,7 @@ def federation(console: Console, folder: Path) -> None:
     console.print(table(headings, lines, title=title, words=words))
     if not results["coverage"].count():
         info = json.loads((folder / MARK).read_bytes())
-        rules, kind = info["config"]["quantiles"], info["config"]["calibrate"]
-        said = promised(info["graph"]["unlabelled"], "the level", rules, kind)
+        said = promised(info, "the level", info["config"]["quantiles"])
         console.print(said, highlight=False, soft_wrap=True)
 
 

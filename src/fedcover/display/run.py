@@ -53,9 +53,10 @@ def summary(console: Console, finished: Run) -> None:
             f"{size} Coverage: mean over seeds and {resplits}.",
             f"Split: coverage in the {which}. Empty: share of sets without a label.",
         ]
+        if finished.info["graph"]["unlabelled"] or config.client_shares is not None:
+            lines.append("Clients are counted by the nodes asked about, here and in results.csv.")
     else:
-        nodes, rules = finished.info["graph"]["unlabelled"], config.quantiles
-        lines = [size, promised(nodes, "the level", rules, config.calibrate)]
+        lines = [size, promised(finished.info, "the level", config.quantiles)]
     if rows["below"].any() or any(map(split_below, rows.iter_rows(named=True))):
         lines.append(
             f"▼ covers less than its level, by more than {STANDARD_ERRORS} standard errors; split: "

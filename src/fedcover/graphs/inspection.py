@@ -139,8 +139,10 @@ class Inspection:
             stands = ", while the promise for all clients together stands"
             first = (
                 f"enough calibration nodes; expect between {low:.4g} and {min(high, 1):.4f} of the "
-                f"{whom} to be covered."
+                f"{whom} to be covered, on average over them."
             )
+            if not self.asked:
+                first = "no node is asked about: every labelled node trains or calibrates."
         else:
             first = (
                 f"too few calibration nodes, {self.n_calibration:,}; at least {promise.needed:,} "

@@ -19,7 +19,7 @@ PROMISES = {
     "test": "yes, on average over them",
     "unlabelled": "yes, on average over them, if labels are missing at random at each client",
     "changed": "no: it or its neighbourhood has changed since calibration",
-    "new": "no: it is new, which needs new calibration nodes",
+    "new": "no: it is new; --recalibrate can promise for it",
     "train": "no: the model was trained on it",
     "valid": "no: the model was chosen with it",
     "calib": "no: the threshold was chosen with it",
@@ -38,11 +38,14 @@ WEIGHED = "yes, on average, but with clients counted by their calibration nodes"
 SHARED = "yes, on average, but with clients counted by their shares in the run"
 OF_ALL = "yes, on average, but with clients counted by their shares of all nodes asked about"
 OWNED = (
-    "no: to one owner, they would have to be spread over the clients as calibration nodes are, "
-    "and are not"
+    "no: it calibrates as one owner, and these nodes are spread over the clients differently from "
+    "its calibration nodes"
+)
+OF_CLASS = (
+    "yes, on average over each class, but with clients counted by their calibration nodes of it"
 )
 APART = "no: its client is left out of the promise"
-EVERYTHING = "yes: every label, for less there are too few calibration nodes"
+EVERYTHING = "yes, trivially: too few calibration nodes, so the set holds every label"
 
 
 @dataclass(frozen=True)
@@ -130,8 +133,7 @@ class Calibration:
         """
         if rule == "exact" and terms.confidence is not None:
             raise UsageError(
-                "p_values cannot be had for the rule 'exact' with confidence, whose sets are no "
-                "{p > alpha}; take a run without confidence."
+                "p-values do not exist for the rule 'exact' with confidence; use a run without it."
             )
         held = self._by_client(self.scores)
         shares = terms.shares if rule == "exact" else None
@@ -205,6 +207,8 @@ def promises(
         said[tested] = EVERYTHING
     else:  # are nodes spread over the clients as the theorem draws them?
         weights = np.bincount(calibration.client, minlength=calibration.clients)
+        if groups is not None:  # by class, clients count by their calibration nodes
+            terms = replace(terms, shares=None)
         if rule == "theorem1":
             weights = weights + 1
         elif terms.shares is not None:
@@ -213,7 +217,9 @@ def promises(
             asked = np.bincount(client[kinds == kind], minlength=calibration.clients)
             if asked.any() and total_variation(asked, weights) > SLACK:
                 shared = SHARED if words is PROMISES else OF_ALL
-                counted = shared if rule == "exact" and terms.shares is not None else WEIGHED
+                if groups is not None:
+                    shared = OF_CLASS
+                counted = shared if groups is not None or terms.shares is not None else WEIGHED
                 said[kinds == kind] = counted + _condition(words[kind])
         said[possible & (weights == 0)[client]] = APART
         if small.any():
@@ -224,6 +230,9 @@ def promises(
             asked = np.bincount(whose[kinds == kind], minlength=len(held))
             if asked.any() and total_variation(asked, held) > SLACK:
                 said[kinds == kind] = OWNED
+    if rule == "exact" and terms.confidence is not None:
+        sure = f"yes, with a confidence of {terms.confidence:g} over calibration sets, on average"
+        said = np.array([one.replace("yes, on average", sure) for one in said], dtype=object)
     return [str(one) for one in said]
 
 

@@ -51,6 +51,10 @@ def recalibrated(predictor: "Predictor", view: View) -> "Predictor":
     total = int((predictor.known.role == Role.CALIB).sum())
     gone, unlabelled = total - int(calib.sum()), int((calib & ~usable).sum())
     lost = f"{gone} of {total} calibration nodes are gone, and {unlabelled} have no label"
+    known = predictor.known.client[predictor.known.role == Role.CALIB]
+    empty = np.setdiff1d(known, nodes.client[usable])
+    if len(empty):
+        lost += f"; none is left at {', '.join(predictor.clients[k] for k in empty)}"
     if not usable.any():
         raise DataError(
             f"{source_of(view.graph)} cannot recalibrate: {lost}; it must hold some of the run's "

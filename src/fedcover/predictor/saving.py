@@ -14,6 +14,7 @@ from safetensors.numpy import save as pack
 
 from fedcover.conformal import RULES
 from fedcover.conformal.exchangeability import rejects
+from fedcover.graphs.splits import NO_ROLE, Role, is_asked
 from fedcover.models.gnn import WEIGHTS
 from fedcover.predictor.inference import PLANNED
 from fedcover.predictor.predictor import Predictor
@@ -28,11 +29,12 @@ WORDS = (
     *_RUN, "given", "whole", "temperature", "empty_sets", "fixed_shares", "max_share",
 )  # fmt: skip
 
-PROMISE = """For test nodes, and for nodes without a label if labels are missing at random within
-each client, that were in the graph when the predictor was calibrated: {band}. Not for a node that
-was added later, or whose neighbourhood has changed: for these the sets are what the model says, and
+PROMISE = """For {whom} that were in the graph when the predictor was calibrated: {band}. Not for
+a node that was added later, or whose neighbourhood has changed: for these the sets are what the model says, and
 a promise needs `fedcover predict --recalibrate`. `fedcover predict` says for every node which it
 is."""
+
+UNLABELLED = "nodes without a label, if labels are missing at random within each client,"
 
 RULED = {
     "exact": """at least 1 − α with the rule `exact`, on average over nodes that are drawn from the
@@ -192,18 +194,24 @@ def _promise(predictor: Predictor) -> str:
     if not any(RULES[rule].guarantee for rule in predictor.quantiles):
         return NOTHING.format(rules=" or ".join(predictor.quantiles))
     (kind,) = {one.kind for one in predictor.calibrations.values()}
-    total = sum(predictor.terms.shares or (1,))
-    spread = ", ".join(f"{share / total:.3g}" for share in predictor.terms.shares or ())
-    sure = predictor.terms.confidence
-    whom = f"by the shares {spread}" if spread else "in proportion to their calibration nodes"
-    firm = f", with a confidence of {sure:g} in the calibration nodes at hand" if sure else ""
+    owner = predictor.whole and len(predictor.clients) > 1
+    shares, sure = predictor.terms.shares or (), predictor.terms.confidence
+    named = list(zip(predictor.clients, shares, strict=True)) if shares and not owner else []
+    spread = ", ".join(f"{name} {share / sum(shares):.3g}" for name, share in named)
+    whom = f"by these shares: {spread}" if spread else "in proportion to their calibration nodes"
+    firm = f", in at least {sure:.0%} of all draws of the calibration nodes" if sure else ""
     ruled = []
     for rule in filter(RULED.__contains__, predictor.quantiles):
         # A label that is always added covers more, and so does confidence.
         bounded = predictor.empty_sets and not (sure and rule == "exact")
         most = MOST.format(slack=SLACKS[rule]) if bounded else ""
         ruled.append(RULED[rule].format(whom=whom, firm=firm, most=most))
-    return PROMISE.format(band=BANDS.get(kind, "; ".join(ruled)))
+    tested = bool((predictor.known.role == Role.TEST).any())
+    nodes = ["test nodes"] * tested + [UNLABELLED] * bool((predictor.known.role == NO_ROLE).any())
+    said = PROMISE.format(whom=" and for ".join(nodes), band=BANDS.get(kind, "; ".join(ruled)))
+    had = np.bincount(predictor.known.client[is_asked(predictor.known.role)], minlength=len(named))
+    out = [name for (name, share), n in zip(named, had, strict=True) if n and not share]
+    return f"{said} Left out, and promised nothing: {', '.join(out)}." if out else said
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -83,7 +83,8 @@ def _clients(table: pl.DataFrame, worst: Mapping[str, Any] | None) -> list[dict[
 def worst_group(table: pl.DataFrame | None, *, over_seeds: bool) -> dict[str, Any] | None:
     """The group that is covered least: over seeds, or of one seed, whose cut has its own clients.
 
-    ``table`` holds one cell's rows of a kind; groups without test nodes do not count.
+    ``table`` holds one cell's rows of a kind; groups without test nodes do not count. ``among`` is
+    how many were looked at.
     """
     if table is None:
         return None
@@ -93,7 +94,7 @@ def worst_group(table: pl.DataFrame | None, *, over_seeds: bool) -> dict[str, An
             pl.lit(None).alias("seed"), pl.col("n_test", "coverage").mean()
         )
     least = known["coverage"].arg_min()
-    return None if least is None else known.row(least, named=True)
+    return None if least is None else known.row(least, named=True) | {"among": len(known)}
 
 
 def view_key(view: Sequence[Any]) -> str:

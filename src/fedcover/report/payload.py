@@ -41,7 +41,6 @@ def run_payload(stored: Stored) -> dict[str, Any]:
     info, results, groups = stored.info, stored.results, stored.groups
     config, labels = info.get("config", {}), _labels(stored)
     calibrate = str(config.get("calibrate", "pooled"))
-    unlabelled = int(info.get("graph", {}).get("unlabelled", 0))
     single = {"preset": pl.lit(""), "variant": pl.lit("")}
     whose = {name: pl.lit(results[name][0]) for name in ("dataset", "clients")}
     rows = with_spread(results, groups).with_columns(**single)
@@ -54,8 +53,7 @@ def run_payload(stored: Stored) -> dict[str, Any]:
         "labels": labels,
         **_tables(found),
         "verdicts": {
-            view_key(key): run_cards(own, found, unlabelled, calibrate)
-            for key, own in views(found).items()
+            view_key(key): run_cards(own, found, info) for key, own in views(found).items()
         },
         "measured": bool(results["n_test"][0]),
         "explorer": explorer(stored, labels),

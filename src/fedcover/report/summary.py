@@ -184,9 +184,12 @@ def resplit_status(cell: Mapping[str, Any]) -> str:
     return "inside"
 
 
-def promised(nodes: int, level: str, rules: Sequence[str], calibrate: str = "pooled") -> str:
-    """What a run without test nodes can say of the sets of its nodes without a label."""
-    said = "No test nodes: coverage was not measured."
+def promised(info: Info, level: str, rules: Sequence[str]) -> str:
+    """What a run without test nodes can say of the sets of its nodes without a label; ``info`` is
+    its ``run.json``."""
+    said, nodes = "No test nodes: coverage was not measured.", info["graph"]["unlabelled"]
+    config, apart = info["config"], info.get("apart", {})
+    calibrate, confidence = config.get("calibrate", "pooled"), config.get("confidence")
     if not any(RULES[rule].guarantee for rule in rules):
         return f"{said} The rule {' and the rule '.join(rules)} promises none."
     if not nodes:
@@ -194,8 +197,16 @@ def promised(nodes: int, level: str, rules: Sequence[str], calibrate: str = "poo
     whom = f"the {nodes:,} node{'' if nodes == 1 else 's'} without a label"
     if calibrate != "pooled":
         whom = f"{whom}, in each {calibrate} with enough calibration nodes"
+    how = "on average"
+    if confidence is not None and "exact" in rules:
+        how = f"with a confidence of {confidence:g} over calibration sets"
+    counted = set(rules) != {"exact"} or calibrate in ("class", "group")
+    if counted and apart.get("calibration", 0.0) > SLACK:
+        how += ", but with clients counted by their calibration nodes"
+    elif apart.get("asked", 0.0) > SLACK and calibrate != "client":
+        how += ", but with clients counted by the shares that were set"
     return (
-        f"{said} Promised: at least {level} of {whom}, on average, if labels are missing at random "
+        f"{said} Promised: at least {level} of {whom}, {how}, if labels are missing at random "
         "within each client."
     )
 
@@ -221,7 +232,7 @@ class _Promise:
     @classmethod
     def of(cls, info: Info) -> "_Promise":
         """From ``run.json``."""
-        config, apart = info.get("config", {}), max(info.get("apart", ()), default=0.0)
+        config, apart = info.get("config", {}), info.get("apart", {}).get("calibration", 0.0)
         confident = config.get("confidence") is not None
         return cls(config.get("calibrate", "pooled"), confident, apart > SLACK)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fedcover.conformal import RULES, coverage_interval
 from fedcover.report.cells import Cell, views
-from fedcover.report.summary import is_rejected, promised, resplit_status, split_below
+from fedcover.report.summary import Info, is_rejected, promised, resplit_status, split_below
 from fedcover.tables import SPLIT
 
 Card = dict[str, str]
@@ -28,20 +28,18 @@ def recommended(cells: Sequence[Cell]) -> Cell | None:
     return min(sized, key=lambda cell: cell["set_size"], default=None)
 
 
-def run_cards(
-    cells: Sequence[Cell], whole: Sequence[Cell], unlabelled: int = 0, calibrate: str = "pooled"
-) -> list[Card]:
-    """The three cards of one view; ``whole`` are all cells of the page, for the count, and
-    ``unlabelled`` the nodes without a label, whom the promise is for if nothing was measured."""
+def run_cards(cells: Sequence[Cell], whole: Sequence[Cell], info: Info | None = None) -> list[Card]:
+    """The three cards of one view; ``whole`` are all cells of the page, for the count, and ``info``
+    is ``run.json``."""
+    info = info or {}
     best, first = recommended(cells), "Which method to take?"
     if cells[0]["coverage"] is None:
-        return _cards(first, _unmeasured(cells, best, unlabelled, calibrate))
-    return _cards(first, (_take(cells, best), _held(cells, whole), _worst(cells, best)))
+        return _cards(first, _unmeasured(cells, best, info))
+    held = _held(cells, whole, info.get("config", {}).get("calibrate", "pooled"))
+    return _cards(first, (_take(cells, best), held, _worst(cells, best)))
 
 
-def _unmeasured(
-    cells: Sequence[Cell], best: Cell | None, unlabelled: int, calibrate: str
-) -> Sequence[Answer]:
+def _unmeasured(cells: Sequence[Cell], best: Cell | None, info: Info) -> Sequence[Answer]:
     """The answers of a run without test nodes."""
     level, rule = f"{100 - 100 * cells[0]['alpha']:.4g}%", cells[0]["quantile"]
     take = (
@@ -55,7 +53,7 @@ def _unmeasured(
     worst = "Nobody can say without test nodes. How large each client's sets are is shown below."
     return (
         take,
-        ("Not measured", promised(unlabelled, level, [rule], calibrate), "plain"),
+        ("Not measured", promised(info, level, [rule]), "plain"),
         ("Not measured", worst, "plain"),
     )
 
@@ -103,7 +101,8 @@ def _take(cells: Sequence[Cell], best: Cell | None) -> Answer:
     text = (
         f"Its sets hold {best['set_size']:.2f} labels and contain the true label for "
         f"{_measured(best):.1%} of the nodes asked about, on average; at least "
-        f"{100 - 100 * best['alpha']:.4g}% was promised."
+        f"{100 - 100 * best['alpha']:.4g}% was promised. {best['empty_rate']:.1%} of the sets are "
+        "empty."
     )
     return best["method"], f"{text} {_against_fed(cells, best)}".strip(), "good"
 
@@ -123,13 +122,20 @@ def _against_fed(cells: Sequence[Cell], best: Cell) -> str:
     return f"That is {less:.0%} smaller than plain FedAvg (fed, {fed['set_size']:.2f})."
 
 
-def _held(cells: Sequence[Cell], whole: Sequence[Cell]) -> Answer:
-    judged = _of(cells, *JUDGED)
+def _held(cells: Sequence[Cell], whole: Sequence[Cell], calibrate: str) -> Answer:
+    judged, rule = _of(cells, *JUDGED), cells[0]["quantile"]
+    if not judged and RULES[rule].guarantee:
+        by = f"By {calibrate}, {rule}" if calibrate != "pooled" else f"The rule {rule}"
+        text = (
+            f"{by} promises for clients counted by their calibration nodes, not for the nodes "
+            "asked about, who are spread otherwise. Nothing can be judged here."
+        )
+        return "There is none", text, "bad"
     if not judged:
         reached = "all methods reached the target anyway"
         if short := sum(cell["below"] for cell in cells):
             reached = f"{short} of {len(cells)} methods missed the target of {_level(cells[0])}"
-        text = f"The rule {cells[0]['quantile']} has no guarantee that could hold. Here {reached}."
+        text = f"The rule {rule} has no guarantee that could hold. Here {reached}."
         return "There is none", f"{text} Take the rule exact for one.", "bad"
     text = (
         f"{_by_splits(judged)} {_by_resplits(judged)} On the whole page the verdict is yes for "
@@ -178,7 +184,7 @@ def _by_splits(judged: Sequence[Cell]) -> str:
     elif first["seeds"] > 1:
         splits = f"the {first['seeds']} splits that were calibrated"
     shown = ", ".join(f"{cell['method']} {cell[SPLIT]:.3f}" for cell in known)
-    text = f"On {splits}: {shown}; chance leaves {low}{high or ' or more'}."
+    text = f"On {splits}: {shown}; by chance alone, {low}{high or ' or more'} in 95 of 100 cases."
     if first["given"] and first["seeds"] > 1:
         text += " All seeds share it, so it counts as one."
     if tested := [cell["p_value"] for cell in known if cell["p_value"] is not None]:
@@ -211,8 +217,8 @@ def _worst(cells: Sequence[Cell], best: Cell | None) -> Answer:
     against = f"{short:.3f} below" if short > TOLERANCE else "still at or above"
     text = (
         f"With {chosen['method']} its coverage is {worst['coverage']:.3f}, {against} the target of "
-        f"{_level(chosen)}, {_over(worst)}. {_worst_class(chosen)}The promise is for all clients "
-        "and classes together, not for each."
+        f"{_level(chosen)}, {_over(worst)}. {_worst_class(chosen)}The promise is a mean over the "
+        "nodes asked about, not one for each client or class."
     )
     return f"Client {worst['group']}{where}", text, "bad" if short > 0.05 else "plain"
 
@@ -225,10 +231,11 @@ def _worst_class(cell: Cell) -> str:
 
 
 def _over(worst: Cell) -> str:
-    """How many nodes a group's coverage rests on, and how far these can be trusted."""
-    n = round(worst["n_test"])
-    low, high = coverage_interval(min(round(worst["coverage"] * n), n), n)
-    return f"over {n} test nodes (95% interval {low:.2f} to {high:.2f})"
+    """How many nodes a group's coverage rests on, and how far these can be trusted. It was found
+    among several, so that the interval holds for all of them at once (Bonferroni)."""
+    n, groups = round(worst["n_test"]), worst["among"]
+    low, high = coverage_interval(min(round(worst["coverage"] * n), n), n, 1 - 0.05 / groups)
+    return f"over {n} test nodes (95% interval for the worst of {groups}: {low:.2f} to {high:.2f})"
 
 
 def _most_often(cells: Sequence[Cell]) -> Answer:

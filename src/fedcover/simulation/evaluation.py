@@ -14,12 +14,13 @@ from fedcover.algorithm.calibrate import Calibrated, Thresholds, promise_terms
 from fedcover.algorithm.requests import Census
 from fedcover.algorithm.session import Outcome
 from fedcover.config import Config
-from fedcover.config.settings import check_robust
+from fedcover.config.settings import check_limit, check_robust
 from fedcover.conformal.checks import SLACK, check_shares, total_variation
 from fedcover.conformal.exchangeability import RankSums, rank_sums
 from fedcover.conformal.temperature import MAX_TEMPERATURE
+from fedcover.errors import UsageError
 from fedcover.graphs.partition import boundary
-from fedcover.graphs.splits import Role, is_asked, resplits
+from fedcover.graphs.splits import NO_ROLE, Role, is_asked, resplits
 from fedcover.party import calibration
 from fedcover.plans import cases_of
 from fedcover.predictor.calibration import Groups
@@ -63,11 +64,16 @@ class Judge:
         """``shown``: nodes whose scores of all labels are kept, for a page to explain sets by."""
         graph, partition = repetition.graph, repetition.partition
         self.shown, self.repetition, self.config = shown, repetition, config
+        roles = repetition.roles
         if config.client_shares is not None:  # before any training
             check_shares(config.client_shares, partition.clients, "client_shares")
         check_robust(config.robust, partition.clients, "clients")
+        check_limit(config.max_share, partition.clients, "clients")
+        if config.asked_about == "unlabelled" and not (roles == NO_ROLE).any():
+            raise UsageError(
+                f"asked_about is 'unlabelled', but every node of {graph.name} has a label."
+            )
         self.y = graph.y.numpy()
-        roles = repetition.roles
         self.pool = np.flatnonzero(roles >= Role.CALIB)
         self.asked = np.flatnonzero(is_asked(roles))
         self.n_test = int((roles == Role.TEST).sum())
@@ -129,15 +135,20 @@ class Judge:
         return np.array(terms.shares or [tests[k] for k in sorted(tests)], dtype=np.float64)
 
     @cached_property
-    def apart(self) -> float:
-        """The total variation between these shares and those of the calibration nodes, which all
-        rules but ``exact`` go by."""
-        calib = np.bincount(
-            self.client[self.repetition.roles[self.pool] == Role.CALIB],
-            minlength=self.repetition.partition.clients,
-        )
-        shares = self.shares()
-        return float(total_variation(shares, calib)) if shares.any() else 0.0
+    def apart(self) -> dict[str, float]:
+        """The total variation between these shares and those of ``calibration`` nodes, which all
+        rules but ``exact`` go by, and of the nodes really ``asked`` about: those without a label
+        if there are some, else test nodes."""
+        shares, roles = self.shares(), self.repetition.roles
+        asked = NO_ROLE if (roles == NO_ROLE).any() else Role.TEST
+        found = {}
+        for kind, role in (("calibration", Role.CALIB), ("asked", asked)):
+            nodes = np.bincount(
+                self.repetition.partition.client[roles == role], minlength=len(shares)
+            )
+            both = shares.any() and nodes.any()
+            found[kind] = round(float(total_variation(shares, nodes)), 4) if both else 0.0
+        return found
 
     def effective(self, shares: NDArray[np.float64]) -> tuple[int, int]:
         """How many calibration and test nodes of one pool would leave a split's coverage as much
@@ -166,13 +177,13 @@ class Judge:
         # Calibrated by client, each has its own promise, however test nodes are spread.
         config, owner = self.config, clients == 1 < self.repetition.partition.clients
         weighed = owner or "theorem1" in config.quantiles or config.calibrate in ("class", "group")
-        if weighed and self.apart > SLACK:
+        if weighed and self.apart["calibration"] > SLACK:
             who = "for one owner" if owner else "with --quantiles theorem1 or --calibrate class"
             who += "" if owner or config.calibrate != "group" else " or group"
             notes.append(
-                f"the nodes asked about are spread over the clients otherwise than calibration "
-                f"nodes (total variation {self.apart:.2f}): {who}, the promise is for clients "
-                "counted by their calibration nodes, and not for the nodes asked about."
+                "the nodes asked about are spread over the clients differently from calibration "
+                f"nodes (total variation {self.apart['calibration']:.2f}): {who}, the promise is "
+                "for clients counted by their calibration nodes, not for the nodes asked about."
             )
         if found.terms.shares is not None:
             unseen = sum(p for p, m in zip(found.terms.shares, test, strict=True) if m == 0)

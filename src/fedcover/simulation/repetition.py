@@ -75,13 +75,13 @@ def federation(repetition: Repetition, config: Config) -> Federation:
 def centre(repetition: Repetition, config: Config) -> Federation:
     """One owner of the whole graph, who trains and calibrates alone.
 
-    Clients' shares of test nodes mean nothing to it; clients with thresholds of their own are
+    Clients' shares and their limits mean nothing to it; clients with thresholds of their own are
     groups of its nodes.
     """
     graph, partition = repetition.graph, repetition.partition
     data, config = (
         whole_party(graph, partition, repetition.data),
-        replace(config, client_shares=None),
+        replace(config, client_shares=None, robust=0, max_share=1.0),
     )
     if config.calibrate == "client":
         client = partition.client.astype(np.int64)

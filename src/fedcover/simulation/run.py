@@ -146,7 +146,7 @@ def run(graph: Data, config: Config | None = None, *, progress: Progress | None 
         "seeds": list(config.seed_range),
         "split": "given" if "split" in graph else "drawn",
         "effective": book.effective,
-        "apart": [round(judge.apart, 4) for judge in judges],
+        "apart": {kind: max(j.apart[kind] for j in judges) for kind in judges[0].apart},
         "exchangeability": book.tests,
         "cut_edges": [r.partition.cut_edges.shape[1] for r in repetitions],
         "chosen_on_validation": book.chosen,
@@ -275,9 +275,11 @@ def _graph_notes(graph: Data, asked: Config, config: Config) -> list[str]:
     if count := int((graph.y == NO_LABEL).sum()):
         have = "node has" if count == 1 else "nodes have"
         notes.append(
-            f"{count} of {graph.num_nodes} {have} no label: given a set each, and neighbours to "
-            "others, but neither trained on, nor calibrated with, nor tested."
+            f"{count} of {graph.num_nodes} {have} no label: each gets a set and serves as a "
+            "neighbour, but none is used to train, calibrate or test."
         )
+    if "split" in graph and asked.test is not None:
+        notes.append("test is not used: the graph's own split column says which nodes test.")
     if "client" in graph and config.partition != "given":
         notes.append(
             f"the graph names clients of its own, {len(graph.client_names)}, which are not used: "

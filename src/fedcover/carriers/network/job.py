@@ -37,9 +37,9 @@ OWN = {
     "out": "The run folder that the coordinator writes.",
     "preset": "default, plain or paper.",
 }
-DEFAULTS: dict[str, Any] = {"methods": "gen", "seeds": 1, "max_share": 0.5}
-"""What a job is unless told: a simulation's default has methods that no network has, and nobody in
-it lies about its number of nodes."""
+DEFAULTS: dict[str, Any] = {"methods": "gen", "seeds": 1}
+"""What a job is unless told: a simulation's default has methods that no network has."""
+MAX_SHARE = 0.5  # unless told: in a network, somebody may lie about its number of nodes
 HELLO, SITES = "data/hello", "data/sites"
 """The parts that a job begins with: who takes part, and with which number."""
 COUNTED = ("nodes", "train", "valid", "calib", "test", "unlabelled")
@@ -125,11 +125,12 @@ def job_from(run_config: Mapping[str, Any]) -> Job:
     preset = run_config.get("preset") or "default"
     settings = {name: one.default for name, one in options(Config).items()}
     settings |= changes_of(preset) | given
-    if "max-share" not in {key for key, value in run_config.items() if value != ""} and not (
-        limits_shares(np.atleast_1d(settings["quantiles"]).tolist(), settings["calibrate"])
-    ):
-        del given["max_share"]  # a limit that would not hold for all thresholds
     network = {name: given.pop(name) for name in options(NetworkSettings) if name in given}
+    limited = limits_shares(np.atleast_1d(settings["quantiles"]).tolist(), settings["calibrate"])
+    sites = network.get("sites", NetworkSettings().sites)
+    if limited and sites > 2 and settings["client_shares"] is None:
+        # Of two sites one always has half; elsewhere not all thresholds would have a limit.
+        given.setdefault("max_share", MAX_SHARE)
     return Job(config=Config.preset(preset, partition="given", **given), **network)
 
 

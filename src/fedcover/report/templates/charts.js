@@ -60,6 +60,7 @@ function sizeChart(cells, xs, xOf, axisTitle, title, published) {
     alt: `${title}, by method. ${least ? `At the chosen level the smallest sets are those of ${least.method}, with ${number(least.set_size, 2)} labels.` : ""} ${describe(here, (c) => number(c.set_size, 2))}`,
     draw: against(cells, xs, xOf, { title: axisTitle, y: "set_size", ...sizes, zero: true, digits: 1, extra: marks }),
     columns: [["Method", (c) => c.method], [axisTitle, (c) => String(xOf(c)), true], ["Set size", (c) => number(c.set_size, 3), true], ["sd", (c) => number(c.set_size_sd, 3), true],
+      ["Empty sets", (c) => number(c.empty_rate, 3), true], ["One label: right", (c) => number(c.singleton_hits, 3), true],
       ...(hollow.length ? [[`Published (${hollow[0].score})`, (c) => number(hollow.find((p) => p.method === c.method && p.x === xOf(c))?.set_size, 2), true]] : [])],
     body: cells,
   });
@@ -97,7 +98,7 @@ function coverageChart(cells, xs, xOf, axisTitle, title) {
         Plot.text([0], { x: xs.length - 0.5, y: 0, text: () => "target", textAnchor: "end", dy: 9, fill: "var(--muted)" }),
       ],
     }),
-    columns: [["Method", (c) => c.method], [axisTitle, (c) => String(xOf(c)), true], ["Target", (c) => String(c.level), true], ["Coverage", (c) => number(c.coverage, 4), true], ["On the calibrated split", (c) => number(c.coverage_split, 4), true], ["Chance leaves", (c) => (c.split_low === null ? "–" : `${number(c.split_low, 3)} to ${c.split_high === null ? "1" : number(c.split_high, 3)}`), true], ["Permutation p", (c) => number(c.p_value, 3), true], ["Standard error", (c) => number(c.coverage_se, 4), true], ["sd over seeds", (c) => number(c.coverage_sd, 4), true],
+    columns: [["Method", (c) => c.method], [axisTitle, (c) => String(xOf(c)), true], ["Target", (c) => String(c.level), true], ["Coverage", (c) => number(c.coverage, 4), true], ["Worst slab", (c) => number(c.worst_slab_coverage, 3), true], ["On the calibrated split", (c) => number(c.coverage_split, 4), true], ["Chance leaves", (c) => (c.split_low === null ? "–" : `${number(c.split_low, 3)} to ${c.split_high === null ? "1" : number(c.split_high, 3)}`), true], ["Permutation p", (c) => number(c.p_value, 3), true], ["Standard error", (c) => number(c.coverage_se, 4), true], ["sd over seeds", (c) => number(c.coverage_sd, 4), true],
       ["Band", (c) => (c.low === null ? "none" : `${number(c.low, 3)} to ${c.high === null ? "1" : number(c.high, 4)}`), true], ["Verdict", (c) => (c.status === "none" ? "no guarantee" : c.status)]],
     body: held,
   });
@@ -148,7 +149,7 @@ function distribution() {
   const called = (size) => (size === 0 ? "empty" : size === MOST ? `${MOST} or more` : String(size));
   const ones = cells.map((cell) => ({ method: cell.method, share: parts.find((p) => p.method === cell.method && p.size === 1)?.share ?? 0 }));
   const figure = chart({
-    title: "How large the sets are", note: `Share of ${judgedNodes} by the number of labels in their set, at the chosen level.`,
+    title: "How large the sets are", note: `Share of ${judgedNodes} by the number of labels in their set, at the chosen level; clients are counted by the nodes asked about.`,
     alt: `Share of ${judgedNodes} by set size and method. Sets of exactly one label: ${list(ones.map((one) => `${one.method} ${percent(one.share)}`))}.`,
     draw: (width) => {
       const side = width < 520 ? 8 : Math.min(190, 24 + 7 * Math.max(...cells.map((cell) => cell.method.length)));
@@ -231,7 +232,7 @@ function dotPlot(cell, kind, held, value, target) {
 
 function groups() {
   const cell = chosenCell(), by = data.calibrate ?? "pooled";
-  const promised = by === "pooled" ? `The promise is for all ${judgedNodes} together; here is ${data.measured ? "how it is shared out" : "how large their sets are"}.`
+  const promised = by === "pooled" ? `The promise is a mean over the nodes asked about, not one for each client or class; here is ${data.measured ? "how it is shared out. By class, degree and position every test node counts once" : "how large their sets are"}.`
     : `Calibrated by ${by}: the promise is for each ${by} that has enough calibration nodes; a note names those that do not.`;
   document.getElementById("groups-for").textContent = `The method ${cell.method} at level ${cell.level}. ${promised}`;
   const found = [];
