@@ -2,7 +2,8 @@
 
 Three hospitals share a forest that was trained somewhere. Each scores its own calibration patients
 and sends counts, nothing else; together they find one threshold, and sets of diagnoses made with it
-contain the true one nine times in ten, on average over new patients. The patients are made up
+contain the true one nine times in ten, on average over patients who are spread
+over the hospitals as the calibration patients are. The patients are made up
 (``hospitals/make.py``).
 
     python examples/own_model.py

@@ -17,6 +17,8 @@ def shown(
     coverage,
     quantile="exact",
     *,
+    split=None,
+    unlabelled=0,
     name="toy",
     methods=("fed",),
     scores=("lac",),
@@ -32,12 +34,12 @@ def shown(
     """The summary of cells whose coverage, for two seeds and 100 re-splits, has the error 0.005."""
     numbers = {
         "coverage": coverage,
-        "coverage_split": coverage,
+        "coverage_split": coverage if split is None else split,
         "min_client_coverage": 0.8,
         "accuracy": 0.75,
     }
     numbers |= {"clients": clients, "n_calibration": 99, "n_test": 100}
-    numbers |= {"singleton_rate": 0.5, "empty_rate": 0.0}
+    numbers |= {"singleton_rate": 0.5, "empty_rate": 0.04}
     spread = {"kind": "all", "coverage_sd": 0.005 * 2**0.5 * 10}
     results, groups = [], []
     for score, method, alpha, seed in product(scores, methods, alphas, range(seeds)):
@@ -55,7 +57,7 @@ def shown(
         epsilon=epsilon,
     )
     stream = io.StringIO()
-    info = {"graph": {"name": name}, "privacy": privacy}
+    info = {"graph": {"name": name, "unlabelled": unlabelled}, "privacy": privacy}
     tables = (pl.DataFrame(results), pl.DataFrame(groups), pl.DataFrame(), pl.DataFrame())
     finished = Run(config, *tables, info)
     run.summary(Console(file=stream, width=width), finished)
@@ -68,19 +70,20 @@ def read_tables(text):
     for line in text.splitlines():
         words = line.replace(" ± ", "±").split()
         if words[:3] == ["score", "quantile", "method"]:
-            assert words[4:-1:3] == ["covers"] * len(words[3:-1:3])
-            assert words[-1] == "accuracy"
-            tables.append((words[3:-1:3], []))
+            levels = words[3:-1:4]
+            beside = [word for level in levels for word in (level, "covers", "split", "empty")]
+            assert words[3:] == [*beside, "accuracy"]
+            tables.append((levels, []))
         elif words[1:2] == ["exact"]:
             tables[-1][1].append(words)
     return tables
 
 
-def test_a_row_holds_size_spread_coverage_and_accuracy():
-    text = shown(0.9)
+def test_a_row_holds_size_spread_coverage_of_resplits_and_split_empty_sets_and_accuracy():
+    text = shown(0.9, split=0.91)
     assert "toy, 3 clients, gcn" in text
     (row,) = (line.split() for line in text.splitlines() if " fed " in line)
-    assert row == ["lac", "exact", "fed", "2.50", "±", "0.71", "0.900", "0.900", "0.750"]
+    assert row == ["lac", "exact", "fed", "2.50", "±", "0.71", "0.900", "0.910", "0.04", "0.750"]
     assert "over 2 seeds" in text
     assert "100 calibration/test re-splits" in text
 
@@ -92,22 +95,22 @@ FIFTEEN = tuple(hundredths / 100 for hundredths in range(1, 16))
 @pytest.mark.parametrize(
     ("width", "alphas", "tables"),
     [
-        (140, (0.05, 0.1, 0.2), [3]),
-        (110, (0.05, 0.1, 0.2), [2, 1]),
+        (144, (0.05, 0.1, 0.2), [3]),
+        (143, (0.05, 0.1, 0.2), [2, 1]),
         (80, (0.05, 0.1, 0.2), [1, 1, 1]),
         (80, FIFTEEN, [1] * 15),
-        (120, FIFTEEN, [3] * 5),
+        (180, FIFTEEN, [4, 4, 4, 3]),
         (30, (0.05, 0.1), [1, 1]),  # too narrow for any level: lines stick out, cells stay whole
     ],
 )
 def test_levels_that_do_not_fit_go_to_further_tables_with_every_cell_whole(width, alphas, tables):
-    text = shown(0.5, methods=METHODS, scores=SCORES, alphas=alphas, width=width)
+    text = shown(0.5, split=0.4, methods=METHODS, scores=SCORES, alphas=alphas, width=width)
     found = read_tables(text)
     assert [len(levels) for levels, _ in found] == tables
     assert [level for levels, _ in found for level in levels] == [f"{1 - a:.4g}" for a in alphas]
     keys = [[score, "exact", method] for score in SCORES for method in METHODS]
     for levels, rows in found:
-        cells = ["2.50±0.71", "0.500▼", "0.500▼"] * len(levels)
+        cells = ["2.50±0.71", "0.500▼", "0.400▼", "0.04"] * len(levels)
         assert rows == [[*key, *cells, "0.750"] for key in keys]
     assert "…" not in text
     if width >= 80:
@@ -124,7 +127,7 @@ def test_recipes_are_named_in_full_with_their_methods_model():
     assert "restored is a simulation" in text
 
 
-@pytest.mark.parametrize(("width", "gap"), [(140, 3), (120, 2)])
+@pytest.mark.parametrize(("width", "gap"), [(160, 3), (159, 2)])
 def test_columns_move_closer_before_levels_part_and_empty_lines_stay(width, gap):
     text = shown(0.99, methods=METHODS, scores=SCORES, alphas=(0.05, 0.1, 0.2), width=width)
     title, above, heading, *_, below, _size, _split = text.splitlines()
@@ -154,6 +157,21 @@ def test_coverage_beyond_three_errors_is_marked_and_the_mark_explained():
     assert "0.884▼" in shown(0.884)
     assert "▼ covers less than its level, by more than 3 standard errors;" in shown(0.884)
     assert "▼" not in shown(0.886)
+
+
+def test_a_split_that_chance_does_not_explain_is_marked_beside_what_resplits_cover():
+    explained = "split: less than chance leaves in 39 of 40 cases."
+    for split, mark in ((0.83, "▼"), (0.835, "")):  # of 200 test nodes; 167 are the least
+        text = shown(0.9, split=split)
+        (row,) = (line.split() for line in text.splitlines() if " fed " in line)
+        assert row[6:8] == ["0.900", f"{split:.3f}{mark}"]
+        assert (explained in " ".join(text.split())) == bool(mark)
+
+
+def test_whom_clients_are_counted_by_is_said_where_others_than_test_nodes_are_asked_about():
+    said = "Clients are counted by the nodes asked about"
+    assert said in shown(0.9, unlabelled=5)
+    assert said not in shown(0.9)
 
 
 def test_only_rules_without_a_guarantee_are_warned_about():

@@ -59,7 +59,6 @@ CONFIGS = st.builds(
     scores=some(st.sampled_from(["lac", "aps", "aps-det", "raps", "daps"])),
     quantiles=some(st.sampled_from(["exact", "theorem1", "average"])),
     asked_about=st.sampled_from([None, "test", "unlabelled"]),
-    max_share=st.floats(0, 1, exclude_min=True),
     alphas=some(BETWEEN, max_size=4),
     first_seed=st.integers(0, 2**40),
     patience=st.none() | COUNT,

@@ -64,8 +64,28 @@ REFUSED = [
     ({"confidence": NAN}, "confidence is nan; it must be at least 0.5 and below 1."),
     ({"max_share": 0}, "max_share is 0; it must be above 0 and at most 1."),
     ({"max_share": 1.5}, "max_share is 1.5; it must be above 0 and at most 1."),
+    (
+        {"max_share": 0.05},
+        "max_share is 0.05; with 10 clients it must be at least 0.1.",
+    ),
+    *(
+        ({"max_share": 0.5, **other}, "max_share is 0.5, which needs quantiles 'exact' and")
+        for other in ({"calibrate": "class"}, {"quantiles": ("exact", "theorem1")})
+    ),
+    (
+        {"max_share": 0.9, "clients": 2, "client_shares": (1, 2)},
+        "client_shares and max_share are both set; shares that are set have no limit.",
+    ),
+    (
+        {"client_shares": (1, 2), "clients": 2, "calibrate": "class"},
+        "client_shares is set, which needs calibrate 'pooled' or 'client':",
+    ),
+    ({"asked_about": "test", "test": 0}, "asked_about is 'test' and test is 0, which leaves"),
     ({"robust": -1}, "robust is -1; it must be a whole number of 0 or more."),
-    ({"robust": 2, "clients": 4}, "robust is 2; of 4 clients, fewer than half may lie."),
+    (
+        {"robust": 2, "clients": 4},
+        "robust is 2; with 4 clients it must be at most 1: fewer than half may lie.",
+    ),
     (
         {"robust": 1, "calibrate": "class"},
         "robust is set, which needs quantiles 'exact' and calibrate 'pooled'.",

@@ -48,7 +48,9 @@ def test_a_client_that_was_left_out_has_no_promise_and_is_not_judged(robust):
     rows = finished.groups.filter(kind="client", score="lac").filter(alpha=0.1)
     kept, n = rows.filter(rows["group"] != "e"), "n_test"
     by_share = (kept["coverage"] * kept[n]).sum() / kept[n].sum()
-    assert finished.results.filter(alpha=0.1)["coverage"].item() == pytest.approx(by_share, abs=0.01)
+    assert finished.results.filter(alpha=0.1)["coverage"].item() == pytest.approx(
+        by_share, abs=0.01
+    )
 
 
 def test_recalibration_leaves_it_out_again(robust):

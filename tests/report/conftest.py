@@ -104,6 +104,8 @@ def grid_row(dataset: str, clients: int, method: str, alpha: float, seed: int) -
         "set_size": size,
         "singleton_rate": 0.6,
         "empty_rate": 0.0,
+        "singleton_hits": 0.95,
+        "worst_slab_coverage": 0.7,
         "min_client_coverage": 0.8,
         "class_coverage_gap": 0.1,
         "accuracy": 0.8,
@@ -131,6 +133,7 @@ def make_cell() -> Callable[..., dict[str, object]]:
             "quantile": "exact",
             "alpha": 0.1,
             "set_size": size,
+            "empty_rate": 0.025,
             "coverage": coverage,
             "coverage_split": coverage,
             "split_low": 0.887,
@@ -145,7 +148,14 @@ def make_cell() -> Callable[..., dict[str, object]]:
             "low": 0.9,
             "high": 0.905,
             "option": method != "central",
-            "worst": {"group": "3", "seed": 1, "n_test": 40.0, "coverage": 0.81},
+            "worst": {"group": "3", "seed": 1, "n_test": 40.0, "coverage": 0.81, "among": 10},
+            "worst_class": {
+                "group": "b",
+                "seed": None,
+                "n_test": 21.0,
+                "coverage": 0.72,
+                "among": 3,
+            },
         }
         return cell | changes
 

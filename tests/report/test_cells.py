@@ -61,6 +61,19 @@ def test_cells_of_a_run_are_its_summary(toy_folder):
     assert rules == [rule == "average" for rule in shown["quantile"]]
 
 
+def test_the_worst_class_is_that_of_all_seeds(grid_rows):
+    by_seed = client_rows({"a": (0.95, 0.75), "b": (0.8, 0.82)})
+    row = grid_rows.row(0, named=True)
+    rows = [
+        row | {"seed": seed, "groups": [own | {"kind": "class"} for own in groups]}
+        for seed, groups in enumerate(by_seed)
+    ]
+    (cell,) = grid_cells(pl.DataFrame(rows))
+    coverage = cell["worst_class"].pop("coverage")
+    assert cell["worst_class"] == {"group": "b", "seed": None, "n_test": 5.0, "among": 2}
+    assert coverage == pytest.approx(0.81)
+
+
 def test_a_row_that_occurs_twice_is_refused(grid_rows):
     twice = pl.concat([grid_rows, grid_rows.head(1)])
     with pytest.raises(DataError, match=r"two rows for .*dataset cora, clients 3.*seed 0"):
@@ -97,12 +110,16 @@ def test_the_worst_client_is_one_seeds_or_the_mean_of_given_clients():
             "coverage": [0.7, 0.95, 0.8, 0.8],
         }
     )
-    assert worst_group(rows, "metis") == rows.row(0, named=True)
-    given = worst_group(rows, "given")
+    one = worst_group(rows, over_seeds=False)
+    assert one == rows.row(0, named=True) | {"among": 4}
+    given = worst_group(rows, over_seeds=True)
     assert (given["group"], given["seed"], given["n_test"]) == ("b", None, 10.0)
+    assert given["among"] == 2
     assert given["coverage"] == pytest.approx(0.8)
-    assert worst_group(None, "metis") is None
-    assert worst_group(rows.with_columns(coverage=pl.lit(None, pl.Float64)), "given") is None
+    assert worst_group(None, over_seeds=False) is None
+    assert (
+        worst_group(rows.with_columns(coverage=pl.lit(None, pl.Float64)), over_seeds=True) is None
+    )
 
 
 def test_of_very_many_clients_the_worst_are_kept(grid_rows):

@@ -6,6 +6,7 @@ import pytest
 
 from fedcover.errors import DataError
 from fedcover.report.page import write_grid_page
+from fedcover.tables import LATER
 
 PUBLISHED = pl.DataFrame(
     {
@@ -74,6 +75,15 @@ def test_rows_need_their_columns(write, grid_rows):
         write(published=PUBLISHED.drop("level"))
     with pytest.raises(DataError, match="rows is empty"):
         write(grid_rows.head(0))
+
+
+def test_rows_of_an_earlier_version_have_a_page_without_its_later_columns(write, grid_rows):
+    _, shown = write(grid_rows.drop(LATER))
+    assert [shown["cells"][name] for name in LATER] == [[None] * 24] * 3
+    assert shown["cells"]["status"] == ["inside"] * 24  # by re-splits
+    _, shown = write()
+    of_a_cell = [shown["cells"][name][0] for name in LATER]
+    assert of_a_cell == [pytest.approx(0.901), 0.95, 0.7]
 
 
 def test_rows_without_groups_still_have_a_page(write, grid_rows):

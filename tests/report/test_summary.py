@@ -96,7 +96,7 @@ def test_the_interval_is_that_of_all_drawn_splits_or_of_the_one_that_was_given()
 
 
 def test_clients_that_are_asked_more_than_they_calibrate_widen_the_interval():
-    info = {"seeds": [0, 1], "effective": [[20, 50], [20, 100]]}
+    info = {"seeds": [0, 1], "effective": {"fed": [[20, 50], [20, 100]]}}
     row = summarise(*tables([0.9] * 2, [0.03] * 2, [2.0] * 2), 25, info).row(0, named=True)
     assert row["split_low"] == beta_binomial_interval([20] * 2, [50, 100], [0.9 * 21] * 2)[0]
 

@@ -21,6 +21,7 @@ def test_the_smallest_sets_that_keep_the_promise_are_taken_and_marks_are_not(mak
     assert take["answer"] == "fed+mix"
     assert "1.50 labels" in take["text"]
     assert "90.3% of the nodes asked about, on average; at least 90% was promised" in take["text"]
+    assert "2.5% of the sets are empty" in take["text"]
     assert "25% smaller than plain FedAvg (fed, 2.00)" in take["text"]
     assert held["answer"] == "No"
     assert "loc covers 0.850 where it was calibrated" in held["text"]
@@ -28,6 +29,10 @@ def test_the_smallest_sets_that_keep_the_promise_are_taken_and_marks_are_not(mak
     assert "3 of 4 methods" in held["text"]
     assert worst["answer"] == "Client 3 of seed 1"
     assert "coverage is 0.810, 0.090 below the target of 0.9, over 40 test nodes" in worst["text"]
+    # Clopper and Pearson for 32 of 40 with a level of 1 - 0.05/10, and 15 of 21 with 1 - 0.05/3.
+    assert "(95% interval for the worst of 10: 0.58 to 0.94)" in worst["text"]
+    b = "The worst class is b: 0.720, over 21 test nodes (95% interval for the worst of 3: 0.43 to"
+    assert b in worst["text"]
 
 
 def test_a_kept_promise_is_a_yes_with_its_band(make_cell):
@@ -37,7 +42,7 @@ def test_a_kept_promise_is_a_yes_with_its_band(make_cell):
     assert (held["answer"], held["tone"]) == ("Yes", "good")
     assert "between 0.900 and 0.905" in held["text"]
     assert "On the 2 splits that were calibrated: fed 0.903" in held["text"]
-    assert "chance leaves 0.887 to 0.919" in held["text"]
+    assert "by chance alone, 0.887 to 0.919 in 95 of 100 cases." in held["text"]
     assert "3 of 3 cells" in held["text"]
 
 
@@ -59,7 +64,7 @@ def test_test_nodes_unlike_calibration_nodes_are_a_no_that_names_the_client(make
     cells = statuses([make_cell("fed", p_value=0.03, party="north", party_p_value=0.001)])
     held = run_cards(cells, cells)[1]
     assert held["answer"] == "No"
-    assert "least of all at client north (p = 0.001)" in held["text"]
+    assert "most of all at client north (p = 0.001)" in held["text"]
     almost = statuses([make_cell("fed", p_value=0.03, party="north", party_p_value=0.003)])
     assert run_cards(almost, almost)[1]["answer"] == "Yes"
 
@@ -87,21 +92,31 @@ def test_a_rule_without_guarantee_is_never_recommended(make_cell):
     assert "1 of 1 methods missed the target of 0.9" in held["text"]
 
 
+def test_a_promise_to_others_than_the_nodes_asked_about_is_not_judged(make_cell):
+    cells = statuses([make_cell("fed", quantile="theorem1", low=None, high=None)])
+    held = run_cards(cells, cells)[1]
+    assert (held["answer"], held["tone"]) == ("There is none", "bad")
+    assert held["text"].startswith("The rule theorem1 promises for clients counted by their calib")
+    exact = statuses([make_cell("fed", low=None, high=None)])
+    held = run_cards(exact, exact, {"config": {"calibrate": "class"}})[1]
+    assert held["text"].startswith("By class, exact promises for clients counted by their calib")
+
+
 def test_marks_alone_leave_nothing_to_take(make_cell):
     cells = statuses([make_cell("central")])
     assert run_cards(cells, cells)[0]["answer"] == "None of these"
 
 
 def test_a_worst_client_above_its_target_is_said_to_be(make_cell):
-    worst = {"group": "x", "seed": None, "n_test": 7.0, "coverage": 0.93}
+    worst = {"group": "x", "seed": None, "n_test": 7.0, "coverage": 0.93, "among": 3}
     cells = statuses([make_cell("fed", worst=worst)])
     card = run_cards(cells, cells)[2]
     assert card["answer"] == "Client x"
-    assert "still at or above the target" in card["text"]
+    assert "still at or above the target of 0.9, over 7 test nodes (95% interval" in card["text"]
 
 
 def test_a_grid_counts_its_settings_and_cells(make_cell):
-    low = {"group": "7", "seed": 0, "n_test": 9.0, "coverage": 0.5}
+    low = {"group": "7", "seed": 0, "n_test": 9.0, "coverage": 0.5, "among": 40}
     cells = statuses(
         [
             make_cell("fed", size=2.0),

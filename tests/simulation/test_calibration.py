@@ -78,7 +78,10 @@ def test_thresholds_are_listed_for_every_key_and_group(finished, kind):
     counts = own.thresholds.group_by(KEY).agg(pl.col("n_calibration").sum())
     assert counts["n_calibration"].unique().to_list() == [48]
     assert own.results["q_hat"].null_count() == len(own.results)
-    assert own.results.drop("q_hat").null_count().sum_horizontal().item() == 0
+    single = own.results["singleton_rate"] > 0
+    assert own.results["singleton_hits"].is_not_null().equals(single.alias("singleton_hits"))
+    rest = own.results.drop("q_hat", "singleton_hits", "worst_slab_coverage")
+    assert rest.null_count().sum_horizontal().item() == 0
 
 
 def test_by_client_everyone_is_alone_and_both_rules_agree(finished):

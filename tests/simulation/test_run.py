@@ -7,14 +7,15 @@ import pytest
 from torch_geometric.data import Data
 
 from fedcover import Config, DataError, UsageError, run
+from fedcover.conformal import worst_slab_coverage
 from fedcover.graphs import Role
 from fedcover.tables import KEY
 
 # The contract (docs/results.md), written out: other programs rely on names and order.
 RESULTS = """
 dataset, clients, partition, method, model, score, quantile, alpha, seed, n_calibration, n_test,
-q_hat, coverage, coverage_split, set_size, singleton_rate, empty_rate, min_client_coverage,
-class_coverage_gap, accuracy, train_seconds
+q_hat, coverage, coverage_split, set_size, singleton_rate, empty_rate, singleton_hits,
+worst_slab_coverage, min_client_coverage, class_coverage_gap, accuracy, train_seconds
 """
 LEDGER = "method, seed, kind, part, array, direction, client, round, rounds, type, shape, bytes"
 SETS = "method, score, quantile, alpha, seed, node, client, label, set, size, covered"
@@ -27,6 +28,11 @@ def finished(toy, quick):
 
 def untimed(finished):
     return finished.results.drop("train_seconds")
+
+
+def holes(results):
+    """Columns that miss a number."""
+    return [column.name for column in results if column.null_count()]
 
 
 def test_columns_are_the_contracts_in_order(finished):
@@ -49,12 +55,38 @@ def test_what_the_config_says_is_in_every_row(finished):
 
 def test_metrics_lie_in_their_ranges_and_nothing_is_missing(finished):
     results = finished.results
-    assert results.null_count().sum_horizontal().item() == 0
+    # No set may have one label, and no node of the other half may lie in the worst slab.
+    assert holes(results) == ["singleton_hits", "worst_slab_coverage"]
     for name in ("coverage", "singleton_rate", "empty_rate", "min_client_coverage", "accuracy"):
         assert results[name].is_between(0, 1).all()
     assert (results["min_client_coverage"] <= results["coverage"]).all()
     assert results["set_size"].is_between(0, 3).all()
     assert (results["train_seconds"] > 0).all()
+
+
+def test_hits_are_the_coverage_of_sets_with_one_label(finished):
+    one = finished.groups.filter(kind="size", group="1").select(
+        *KEY, pl.col("coverage").alias("one")
+    )
+    joined = finished.results.join(one, on=KEY, how="left")
+    assert joined["singleton_hits"].equals(joined["one"].alias("singleton_hits"), null_equal=True)
+    none = joined.filter(pl.col("one").is_null())["singleton_rate"]
+    assert len(none) == joined.filter(singleton_rate=0).height > 0
+
+
+def test_the_worst_slab_is_one_of_probabilities_in_the_split_that_was_calibrated(finished):
+    rows = finished.results.filter(method="fed", seed=0)
+    probs = finished.scores.filter(method="fed").select("score", "node", "probs")
+    found = []
+    for *key, slab in rows.select(*KEY, "worst_slab_coverage").iter_rows():
+        own = finished.sets.filter(**dict(zip(KEY, key, strict=True)))
+        own = own.join(probs, on=("score", "node"), maintain_order="left")
+        rng = np.random.default_rng([0, 0x51AB])
+        x, held = np.array(own["probs"].to_list(), np.float32), own["covered"].to_numpy()
+        found.append(worst_slab_coverage(x, held, rng, directions=100))
+        assert found[-1] == pytest.approx(slab) if slab is not None else np.isnan(found[-1])
+    assert len(found) == 4 * 3 * 3
+    assert 0 < np.isnan(found).sum() < len(found)
 
 
 def test_training_longer_learns(toy, quick):
@@ -123,7 +155,8 @@ def test_a_seed_does_not_depend_on_the_others(toy, quick):
     # All seeds are one program, so sums may be ordered differently in the last bit of a float32.
     for name in several.select(numbers).columns:
         tolerance = 1e-5 if name == "q_hat" else 0.01  # a bit may move a node in or out of a set
-        assert np.allclose(several[name], alone[name], rtol=0, atol=tolerance), name
+        pair = several[name], alone[name]
+        assert np.allclose(*pair, rtol=0, atol=tolerance, equal_nan=True), name
 
 
 def test_a_method_does_not_depend_on_the_others(toy, finished, quick):
@@ -273,7 +306,7 @@ def test_training_settings_reach_the_engine(toy, finished, quick, changes):
 def test_valid_zero_needs_no_validation_nodes(toy, quick):
     finished = run(toy, quick(valid=0.0))
     assert finished.info["chosen_on_validation"]["fed"]["best_round"] == [4, 4]  # the last
-    assert finished.results.null_count().sum_horizontal().item() == 0
+    assert holes(finished.results) == ["singleton_hits", "worst_slab_coverage"]
 
 
 def test_what_cannot_be_cut_is_refused_before_any_progress(toy, quick):

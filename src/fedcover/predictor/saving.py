@@ -30,9 +30,9 @@ WORDS = (
 )  # fmt: skip
 
 PROMISE = """For {whom} that were in the graph when the predictor was calibrated: {band}. Not for
-a node that was added later, or whose neighbourhood has changed: for these the sets are what the model says, and
-a promise needs `fedcover predict --recalibrate`. `fedcover predict` says for every node which it
-is."""
+a node that was added later, or whose neighbourhood has changed: for these the sets are what the
+model says, and a promise needs `fedcover predict --recalibrate`. `fedcover predict` says for every
+node which it is."""
 
 UNLABELLED = "nodes without a label, if labels are missing at random within each client,"
 
@@ -209,8 +209,8 @@ def _promise(predictor: Predictor) -> str:
     tested = bool((predictor.known.role == Role.TEST).any())
     nodes = ["test nodes"] * tested + [UNLABELLED] * bool((predictor.known.role == NO_ROLE).any())
     said = PROMISE.format(whom=" and for ".join(nodes), band=BANDS.get(kind, "; ".join(ruled)))
-    had = np.bincount(predictor.known.client[is_asked(predictor.known.role)], minlength=len(named))
-    out = [name for (name, share), n in zip(named, had, strict=True) if n and not share]
+    asked = set(predictor.known.client[is_asked(predictor.known.role)].tolist())
+    out = [name for k, (name, share) in enumerate(named) if k in asked and not share]
     return f"{said} Left out, and promised nothing: {', '.join(out)}." if out else said
 
 

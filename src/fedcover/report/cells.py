@@ -84,7 +84,7 @@ def worst_group(table: pl.DataFrame | None, *, over_seeds: bool) -> dict[str, An
     """The group that is covered least: over seeds, or of one seed, whose cut has its own clients.
 
     ``table`` holds one cell's rows of a kind; groups without test nodes do not count. ``among`` is
-    how many were looked at.
+    how many were looked at, those of every seed where seeds have clients of their own.
     """
     if table is None:
         return None

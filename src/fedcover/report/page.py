@@ -16,7 +16,7 @@ from fedcover.errors import DataError
 from fedcover.files import write_whole
 from fedcover.report.folder import read_folder
 from fedcover.report.payload import dumps, grid_payload, run_payload
-from fedcover.tables import PAGE, RESULTS
+from fedcover.tables import PAGE, RESULTS, with_later
 
 VENDOR = ("d3.min.js", "plot.umd.min.js")
 SCRIPTS = ("base.js", "state.js", "charts.js", "graph.js", "explorer.js", "ledger.js", "main.js")
@@ -45,10 +45,11 @@ def write_grid_page(
 ) -> Path:
     """Write the page of many runs: set size and coverage against K and level, cell by cell.
 
-    ``rows`` has the columns of ``results.csv`` and ``preset``, ``variant``, ``coverage_sd`` and
-    ``groups``, a list of structs (kind, group, n_test, coverage, set_size). ``published`` are
-    another source's sizes, drawn as hollow marks.
+    ``rows`` has the columns of ``results.csv``, if only those of an earlier version, and
+    ``preset``, ``variant``, ``coverage_sd`` and ``groups``, a list of structs (kind, group, n_test,
+    coverage, set_size). ``published`` are another source's sizes, drawn as hollow marks.
     """
+    rows = with_later(rows)
     _require(rows, GRID, "rows")
     if rows.is_empty():
         raise DataError("rows is empty; a page needs at least one result.")

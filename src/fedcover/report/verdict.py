@@ -95,6 +95,8 @@ def _take(cells: Sequence[Cell], best: Cell | None) -> Answer:
             f"{least['coverage']:.3f} for a target of {_level(least)}."
         )
         return "None with this rule", text, "bad"
+    if best is None and not _of(cells, *JUDGED):
+        return "None of these", "Nothing is promised here for the nodes asked about.", "bad"
     if best is None:
         text = f"No method reached its target of {_level(cells[0])} with this score and rule."
         return "None of these", text, "bad"
@@ -278,6 +280,7 @@ def _grid_worst(cells: Sequence[Cell]) -> Answer:
     text = (
         f"{chosen['dataset']}, K = {chosen['clients']}{where}, {chosen['method']}, "
         f"{chosen['score']}: coverage {worst['coverage']:.3f} for a target of {_level(chosen)}, "
-        f"{_over(worst)}. The promise is for all clients together."
+        f"{_over(worst | {'among': sum(cell['worst']['among'] for cell in held)})}. The promise is "
+        "for all clients together."
     )
     return f"Client {worst['group']} on {chosen['dataset']}", text, "bad"
