@@ -16,6 +16,8 @@ SCALING, GROUPS = "data/scaling", "data/groups"
 PROTOTYPES, LINKER, MEND = "gen/prototypes", "gen/links", "fedsage+/mend"
 """The parts of Gen's prototypes, of its link predictor, and of FedSage+'s generators."""
 
+SCREENING = 20  # rounds after which weight decays are compared
+
 
 def cell_part(recipe: Recipe, prototypes: int, share: float) -> str:
     """The part of the short training that judges one M and one p of Gen."""
@@ -26,6 +28,11 @@ def cell_of(step: str) -> tuple[int, float] | None:
     """M and p of a step of :func:`cell_part`; None for another step."""
     kind, *cell = step.split(" ")
     return (int(cell[0]), float(cell[1])) if kind == "cell" and cell else None
+
+
+def decay_part(recipe: Recipe, decay: float) -> str:
+    """The part of the short training that judges one weight decay of one owner's model."""
+    return f"{recipe.shared}/decay {decay!r}"
 
 
 def plan_of(config: Config, classes: int, part: str) -> Plan:
@@ -54,6 +61,9 @@ def plan_of(config: Config, classes: int, part: str) -> Plan:
         return replace(plan, average=False, rounds=rounds, local_epochs=epochs)
     if step == "local":  # it learns its own label mix by itself
         return replace(plan, average=False, rounds=personal.local_rounds, prior=None)
+    if step.startswith("decay "):
+        rounds = min(SCREENING, config.rounds)
+        return replace(plan, rounds=rounds, weight_decay=float(step.removeprefix("decay ")))
     if cell_of(step):
         # All training nodes at a step, also where the training that follows takes batches: to rank
         # twenty graphs, many small steps on each would cost more than everything else.

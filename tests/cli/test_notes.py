@@ -11,7 +11,7 @@ from fedcover import cli
 from fedcover.display.terminal import notes_held_back
 
 NODES = 60
-NOTE = "1 of 60 node has no label: given a set each"
+NOTE = "1 of 60 node has no label: each gets a set"
 QUICK = ["--clients", "2", "--seeds", "1", "--rounds", "2", "--alphas", "0.3", "--methods", "fed"]
 PYTHON = (
     "import fedcover; fedcover.run(fedcover.load('own'), fedcover.Config(clients=2, seeds=1, "

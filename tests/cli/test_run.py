@@ -42,7 +42,7 @@ def test_run_of_a_table_with_gaps_words_and_unknown_labels(fedcover, here, write
             "run", "gaps", *QUICK, "--missing", "impute", option, "--methods", "fed"
         )
         assert status == 0
-        assert "fedcover: note: 3 of 24 nodes have no label: given a set each" in err
+        assert "fedcover: note: 3 of 24 nodes have no label: each gets a set" in err
         info = json.loads((here / "runs/gaps-2/run.json").read_text())
         assert info["config"]["standardise"] is scaled
         sent = info["bytes_by_kind"]["fed"][0]["statistics"]

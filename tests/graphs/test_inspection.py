@@ -203,18 +203,21 @@ def test_the_least_number_is_the_least(alpha, counts):
 
 
 def test_test_nodes_elsewhere_than_calibration_nodes_make_the_band_wider(make_graph):
-    found = promised([20, 20], [0.1], make_graph, test=[39, 1])
-    assert found.slack == pytest.approx(2 * 39 / 40 / 20)  # 2 max p_k/n_k
-    assert found.promises[0].band == pytest.approx((0.9, 0.9 + 2 * 39 / 40 / 20))
+    found = promised([20, 20], [0.1], make_graph, test=[30, 10])
+    assert found.slack == pytest.approx(2 * 3 / 4 / 20)  # 2 max p_k/n_k
+    assert found.promises[0].band == pytest.approx((0.9, 0.9 + 2 * 3 / 4 / 20))
+    nearly_one = promised([20, 20], [0.1], make_graph, test=[39, 1])
+    # Σ p_k/(n_k + 1) is less than max p_k/n_k: then the band is the largest of these and their sum.
+    assert nearly_one.slack == pytest.approx(39 / 40 / 21 + 1 / 21)
     alike = promised([20, 20], [0.1], make_graph)
     assert alike.slack == pytest.approx(2 / 40)
     for one in (found, alike):
-        assert "of the test nodes to be covered." in " ".join(one.sentences())
+        assert "of the test nodes to be covered, on average over them." in " ".join(one.sentences())
 
 
 def test_where_few_calibration_nodes_stand_for_most_that_are_asked_about_it_is_told(make_graph):
-    # Σ v_k n_k = 1 must reach 0.9 + max v: the client with a share of 0.975 must have ten nodes.
-    for least, holds in ((9, False), (10, True)):
+    # 1 − Σ p_k/(n_k + 1) must reach 0.9: the client with a share of 0.975 must have nine nodes.
+    for least, holds in ((8, False), (9, True)):
         (promise,) = (found := promised([30, least], [0.1], make_graph, test=[1, 39])).promises
         assert promise.holds == holds
         said = " ".join(found.sentences())
@@ -228,7 +231,9 @@ def test_the_promise_is_for_nodes_without_a_label_if_there_are_some(make_graph):
     graph.y[-30:] = -1
     found = inspect(graph, divided(graph, client, ("k", "l")), roles, [0.2])
     assert (found.asked, found.slack) == (30, pytest.approx(1 / 21))  # client l's alone: 1/(n + 1)
-    assert "of the nodes without a label to be covered." in " ".join(found.sentences())
+    assert "of the nodes without a label to be covered, on average over them." in " ".join(
+        found.sentences()
+    )
 
 
 def test_classes_and_groups_that_are_too_small_for_themselves_are_named(make_graph):

@@ -119,7 +119,7 @@ def test_nodes_added_later_get_sets_but_no_promise(method, score, hops, graph, f
     found, before = (predictor.predict(one, score=score) for one in (later, graph))
     assert found.filter(kind="new")["node"].to_list() == ["new-0", "new-1"]
     assert set(found.filter(kind="new")["promise"]) == {
-        "no: it is new, which needs new calibration nodes"
+        "no: it is new; --recalibrate can promise for it"
     }
     reached = reached_from(later, np.array([0, 1, -1, -2]), hops, _seen(predictor, found))
     # A change also spreads through generated neighbours, and to nodes that are similar.

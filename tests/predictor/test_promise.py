@@ -5,6 +5,7 @@ import numpy as np
 from fedcover.conformal import GroupThreshold, Terms
 from fedcover.predictor.calibration import (
     EVERYTHING,
+    OF_CLASS,
     PROMISES,
     SHARED,
     WEIGHED,
@@ -31,7 +32,7 @@ def test_a_group_that_is_too_small_is_told_so():
     assert said("client", [0, 0, 1], every, at) == [
         YES,
         "no: its client has too few calibration nodes",
-        "no: it is new, which needs new calibration nodes",
+        "no: it is new; --recalibrate can promise for it",
         PROMISES["unlabelled"],
     ]
     assert said("class", [0, 0, 1], every[:1], None) == [
@@ -81,7 +82,7 @@ def test_classes_are_weighed_as_all_nodes_are():
     calibration = Calibration.of(np.zeros(10, np.float32), client, 2, groups)
     own = [GroupThreshold(0.5, 90, 1, 80, ""), GroupThreshold(0.7, 3, 1, 4, "", fell_back=True)]
     said = promises(test, 1 - client, None, calibration, own, "exact")
-    assert set(said) == {f"{WEIGHED}, but not for each class: too few calibration nodes of b"}
+    assert set(said) == {f"{OF_CLASS}, but not for each class: too few calibration nodes of b"}
 
 
 def test_a_set_of_all_labels_keeps_any_level_in_a_small_group_too():

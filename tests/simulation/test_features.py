@@ -203,8 +203,8 @@ def test_unlabelled_nodes_get_sets_and_take_part_in_nothing_else(tmp_path: Path)
     )
     finished = run(graph, config)
     assert finished.info["notes"][0] == (
-        "12 of 90 nodes have no label: given a set each, and neighbours to others, but neither "
-        "trained on, nor calibrated with, nor tested."
+        "12 of 90 nodes have no label: each gets a set and serves as a neighbour, but none is used "
+        "to train, calibrate or test."
     )
     unknown = {f"p{i}" for i in range(12)}
     silent = finished.sets.filter(pl.col("node").is_in(list(unknown)))

@@ -5,7 +5,7 @@ costs one message each way; the last average takes one more. Models that stay at
 trained by :func:`alone`, whose best round is common to all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,12 +22,12 @@ from fedcover.algorithm.requests import (
     Tell,
     Train,
 )
+from fedcover.config import Config, Recipe
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError
 from fedcover.models.gnn import arrays_of, weights_of
+from fedcover.plans import decay_part, plan_of
 from fedcover.training.plan import Plan
-
-SCREENING = 20  # rounds after which weight decays are compared
 
 
 @dataclass(frozen=True)
@@ -148,21 +148,21 @@ def screened(plans: Mapping[str, Plan]) -> Conversation[dict[str, float]]:
     return {part: np.inf if np.isnan(loss) else float(loss) for part, loss in losses.items()}
 
 
-def choose_decay(name: str, decays: Sequence[float], plan: Plan) -> Conversation[dict[str, Any]]:
+def choose_decay(recipe: Recipe, config: Config, classes: int) -> Conversation[dict[str, Any]]:
     """Choose the weight decay of one owner's model by short trainings; without validation nodes the
     first."""
+    decays = config.central_decay
     chosen, found = decays[0], {}
     if len(decays) > 1:
-        short = replace(plan, rounds=min(SCREENING, plan.rounds))
-        parts = {decay: f"{name}/decay {decay!r}" for decay in decays}
-        plans = {part: replace(short, weight_decay=decay) for decay, part in parts.items()}
+        parts = {decay: decay_part(recipe, decay) for decay in decays}
+        plans = {part: plan_of(config, classes, part) for part in parts.values()}
         losses = yield from screened(plans)
         chosen = min(decays, key=lambda decay: losses[parts[decay]])
         found["grid"] = [
             {"weight_decay": decay, "valid_loss": rounded(losses[part])}
             for decay, part in parts.items()
         ]
-    yield Tell(f"{name}/decay", {"weight_decay": np.array(chosen)})
+    yield Tell(f"{recipe.shared}/decay", {"weight_decay": np.array(chosen)})
     return {"weight_decay": chosen, **found}
 
 

@@ -126,8 +126,8 @@ class Session:
     def _model(self, kind: str, part: str, recipe: Recipe) -> Conversation[Trained]:
         plan = plan_of(self.config, self.classes, part)
         if recipe.method.graph == "whole":
-            name, decays = str(recipe), self.config.central_decay
-            self._choices[name] = yield from choose_decay(name, decays, plan)
+            name, known = str(recipe.shared), (self.config, self.classes)
+            self._choices[name] = yield from choose_decay(recipe, *known)
             plan = replace(plan, weight_decay=self._choices[name]["weight_decay"])
         if plan.average:
             return (yield from fedavg(part, plan))
