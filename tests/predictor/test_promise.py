@@ -36,7 +36,7 @@ def test_a_group_that_is_too_small_is_told_so():
         PROMISES["unlabelled"],
     ]
     assert said("class", [0, 0, 1], every[:1], None) == [
-        f"{WEIGHED}, but not for each class: too few calibration nodes of b"
+        f"{OF_CLASS}, but not for each class: too few calibration nodes of b"
     ]
     # The first client has calibration nodes of both groups, the second of b alone.
     assert said("group", [0, 1, 1], every[:2], np.array([0, 0])) == [
