@@ -218,7 +218,8 @@ def alike(alone: Run, together: Run, double: bool) -> None:
         right = together.outcomes[method]
         assert left.chosen == right.chosen
         # FedSage+'s generators are trained in single precision, whatever the models are.
-        exact = 1e-7 if left.recipe.method.graph == "mended" else 1e-9
+        # NeighGen trains in single precision, whose last digit depends on the processor.
+        exact = 1e-6 if left.recipe.method.graph == "mended" else 1e-9
         near = {"rtol": 0.0, "atol": exact if double else 1e-5}
         for kind, part in left.recipe.models.items():
             assert (left.models[kind].best, left.models[kind].rounds) == (

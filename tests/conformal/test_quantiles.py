@@ -282,9 +282,10 @@ def smallest(clients, alpha, shares):
     """The definition of q̂, value by value, in fractions."""
     total = sum(map(Fraction, shares))
     held = [(Fraction(p) / total, s) for p, s in zip(shares, clients, strict=True) if len(s) and p]
-    alone = len(held) == 1
-    v = [p / (len(scores) + alone) for p, scores in held]
-    wanted = 1 - fraction(alpha) + (0 if alone else max(v, default=0))
+    v, plus_one = ([p / (len(scores) + more) for p, scores in held] for more in (0, 1))
+    other = sum(plus_one) < max(v, default=0)  # it asks for less beyond 1 − α
+    wanted = 1 - fraction(alpha) + (0 if other else max(v, default=0))
+    v = plus_one if other else v
     for q in sorted({float(s) for scores in clients for s in scores}):
         counts = [sum(s <= q for s in scores) for _, scores in held]
         reached = sum(weight * count for weight, count in zip(v, counts, strict=True))
