@@ -5,7 +5,8 @@ calibrated splits against its 95 % interval. Its set size beside that of `theore
 of `central`, who calibrates as one party and chooses its weight decay on validation nodes. The
 graphs other than Cora need FEDCOVER_DATA.
 
-    python benchmarks/promise.py [--graphs cora,citeseer] [--clients 3,10] [--seeds 5] [--out FILE]
+    python benchmarks/promise.py [--graphs cora,citeseer] [--clients 3,10] [--seeds 5] [--first-seed 0]
+        [--out FILE]
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def measure(graph: str, clients: int, seeds: int) -> list[dict[str, object]]:
+def measure(graph: str, clients: int, seeds: int, first: int = 0) -> list[dict[str, object]]:
     """One row for each level."""
     config = fedcover.Config(
         clients=clients, methods=(BEST, "central"), scores=("lac",),
-        quantiles=("exact", "theorem1"), seeds=seeds,
+        quantiles=("exact", "theorem1"), seeds=seeds, first_seed=first,
     )  # fmt: skip
     run = fedcover.run(fedcover.load(graph), config)
     cells = summarise(run.results, run.groups, config.resplits, run.info)
@@ -68,13 +69,14 @@ def main() -> None:
     parser.add_argument("--graphs", default=",".join(GRAPHS))
     parser.add_argument("--clients", default=",".join(map(str, CLIENTS)))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="a CSV file for the same table")
     args = parser.parse_args()
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
     rows = []
     for graph in args.graphs.split(","):
         for clients in map(int, args.clients.split(",")):
-            found = measure(graph, clients, args.seeds)
+            found = measure(graph, clients, args.seeds, args.first_seed)
             print(*map(line, found), sep="\n", flush=True)
             rows += found
     table = pl.DataFrame(rows)
