@@ -5,8 +5,8 @@ calibrated splits against its 95 % interval. Its set size beside that of `theore
 of `central`, who calibrates as one party and chooses its weight decay on validation nodes. The
 graphs other than Cora need FEDCOVER_DATA.
 
-    python benchmarks/promise.py [--graphs cora,citeseer] [--clients 3,10] [--seeds 5] [--first-seed 0]
-        [--out FILE]
+    python benchmarks/promise.py [--graphs cora,citeseer] [--clients 3,10] [--seeds 5]
+        [--first-seed 0] [--out FILE]
 """
 
 from __future__ import annotations
