@@ -197,7 +197,7 @@ def _promise(predictor: Predictor) -> str:
     owner = predictor.whole and len(predictor.clients) > 1
     shares, sure = predictor.terms.shares or (), predictor.terms.confidence
     named = list(zip(predictor.clients, shares, strict=True)) if shares and not owner else []
-    spread = ", ".join(f"{name} {share / sum(shares):.3g}" for name, share in named)
+    spread = ", ".join(f"{name}: {share / sum(shares):.3g}" for name, share in named)
     whom = f"by these shares: {spread}" if spread else "in proportion to their calibration nodes"
     firm = f", in at least {sure:.0%} of all draws of the calibration nodes" if sure else ""
     ruled = []
