@@ -14,6 +14,7 @@ EXTRAS = {
     "privacy": ("opacus", "Opacus"),
     "report": ("matplotlib", "matplotlib"),
     "flower": ("flwr", "Flower"),
+    "neighbours": ("private_set_intersection", "openmined.psi"),
 }
 """The extras of ``pyproject.toml`` that a command may need: a module of each, and its name."""
 

@@ -9,6 +9,7 @@ from fedcover.config.recipes import Recipe as Recipe
 from fedcover.config.recipes import recipe_of as recipe_of
 from fedcover.config.settings import Config as Config
 from fedcover.config.settings import GenSettings as GenSettings
+from fedcover.config.settings import NeighbourSettings as NeighbourSettings
 from fedcover.config.settings import NeighGenSettings as NeighGenSettings
 from fedcover.config.settings import NetworkSettings as NetworkSettings
 from fedcover.config.settings import PersonalSettings as PersonalSettings

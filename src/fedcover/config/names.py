@@ -1,7 +1,10 @@
 """The words that settings choose from; tests hold them against the tables of what they name."""
 
 MODELS = ("gcn", "sage")
-PARTITIONS = ("metis", "louvain", "random", "given")
+PARTITIONS = ("metis", "louvain", "random", "label-skew", "given")
+CUT_EDGES = ("unknown", "known")
+MATCHINGS = ("private", "open")
+SUMMARIES = ("features", "encoding", "labels")  # what +neighbours adds up
 SCORES = ("lac", "aps", "aps-det", "raps", "daps", "dlac", "snaps", "slac")
 QUANTILES = ("exact", "theorem1", "pooled", "average", "tdigest")
 ASKED = ("test", "unlabelled")  # nodes that a promise is for

@@ -120,6 +120,33 @@ class NeighGenSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NeighbourSettings(Settings):
+    """What +neighbours adds up over a node's far ends, and how it is protected.
+
+    ``epsilon`` is of one far end in one sum, or, with ``cap``, of one node in all sums that it
+    enters. Values are clipped to length ``norm`` then.
+    """
+
+    panel, prefix = "+neighbours", "neighbour_"
+
+    values: str = setting("features", "What is added up over a node's far ends.", names.SUMMARIES)
+    least: int = setting(3, "Far ends that a sum must have, or it is not sent.", COUNT)
+    epsilon: float | None = setting(
+        None, "ε of one far end in one sum; inf for none (default: none).", EPSILON
+    )
+    delta: float = setting(1e-5, "δ of these sums.", BETWEEN)
+    norm: float = setting(1.0, "With ε: length that a node's values are clipped to.", POSITIVE)
+    cap: int | None = setting(
+        None, "Sums that a node enters at most; ε is then of the node in all of them.", COUNT
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epsilon == inf:
+            self._keep("epsilon", None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PersonalSettings(Settings):
     """How a client makes the shared model its own: a recipe's parts, +prox to +mix.
 
@@ -206,6 +233,27 @@ class Config(Settings):
     )
     partition: str = setting(
         "metis", "How to cut the graph (given: by client column).", names.PARTITIONS, simulated=True
+    )
+    beta: float = setting(
+        0.5,
+        "Of label-skew, Dirichlet's β: the smaller, the more clients differ.",
+        POSITIVE,
+        simulated=True,
+    )
+    cut_edges: str | None = setting(
+        None,
+        "Whether both ends know the edges between clients (default: unknown, but known of links).",
+        names.CUT_EDGES,
+        simulated=True,
+    )
+    known_share: float = setting(
+        1.0, "Share of the edges between clients that both ends know.", SHARE, simulated=True
+    )
+    matching: str = setting(
+        "private",
+        "How two clients find the edges that both know; open: without the private protocol.",
+        names.MATCHINGS,
+        simulated=True,
     )
     methods: tuple[str, ...] = setting(
         ("loc", "fed", BEST, "central"),
@@ -299,6 +347,7 @@ class Config(Settings):
     gen: GenSettings = field(default_factory=GenSettings)
     neighgen: NeighGenSettings = field(default_factory=NeighGenSettings)
     personal: PersonalSettings = field(default_factory=PersonalSettings)
+    neighbour: NeighbourSettings = field(default_factory=NeighbourSettings)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -431,6 +480,7 @@ class NetworkSettings(Settings):
     stride: int = setting(10, "Rounds of a site's own training that one message asks for.", COUNT)
     missing: str = setting("refuse", "Empty values; impute: training nodes' mean.", names.MISSING)
     group: str | None = setting(None, "Column of nodes' groups, for calibrate group.", COLUMN)
+    match: str | None = setting(None, "Column by which two sites know the same node.", COLUMN)
     average: str = setting("mean", "How the sites' weights are averaged.", names.AVERAGES)
 
     def __post_init__(self) -> None:
