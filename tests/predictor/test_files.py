@@ -35,8 +35,8 @@ def rewritten(source, target, change, arrays=lambda _arrays: None):
 def test_files_that_are_newer_or_damaged_are_refused(folder, tmp_path):
     source, copy = folder / "model" / "fed", tmp_path / "copy"
     for change, message in (
-        (lambda text: text.replace('"format": 2', '"format": 3'), "newer fedcover"),
-        (lambda text: text.replace('"format": 2', '"format": 1'), "earlier fedcover"),
+        (lambda text: text.replace('"format": 3', '"format": 4'), "newer fedcover"),
+        (lambda text: text.replace('"format": 3', '"format": 2'), "earlier fedcover"),
         (lambda text: text[: len(text) // 2], "damaged"),
         (lambda _text: "[]", "damaged"),
         (lambda _text: "[" * 100_000, "damaged"),

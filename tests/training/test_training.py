@@ -91,7 +91,7 @@ def test_generated_edges_may_count_less(make_federation, model, density):
     ours, single, theirs = by_all(lighter, plan)
     assert largest_difference(ours, theirs) < 1e-9
     assert largest_difference(single, theirs) < 1e-9
-    clients = [replace(client, generated_weight=1.0) for client in clients]
+    clients = [replace(client, weight=None) for client in clients]
     (plain,) = stacked([replace(federation, clients=clients)], plan)
     assert largest_difference(ours, plain) > 1e-3
 

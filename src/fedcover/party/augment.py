@@ -18,25 +18,40 @@ BLOCK = 2_000_000  # pairs scored at once
 
 
 def augment(
-    client: PartyGraph, features: Features, links: Index, weight: float = 1.0
+    client: PartyGraph,
+    features: Features,
+    links: Index,
+    weight: float | NDArray[np.float64] = 1.0,
 ) -> PartyGraph:
     """The client's graph with generated nodes after its own, and an edge both ways for each link.
 
     ``links`` (2, m) holds positions in ``features`` above, local nodes below; such an edge counts
-    ``weight``, the client's own 1. Generated nodes without a link are left out. The others have no
-    label and belong to no split, so they enter no loss, no calibration and no metric.
+    ``weight``, one number or one a link; the client's own count 1. Generated nodes without a link
+    are left out. The others have no label and belong to no split, so they enter no loss, no
+    calibration and no metric. If they have more columns than the client's, its own are 0 there.
     """
     linked, generated = np.unique(links[0], return_inverse=True)
     new = np.stack([generated + client.nodes, links[1]])
     both_ways = np.concatenate([new, new[::-1]], axis=1)
+    each = np.broadcast_to(np.float64(weight), links.shape[1:])
     return replace(
         client,
-        x=append_rows(client.x, features[linked]),
+        x=append_rows(widened(client.x, features.shape[1]), features[linked]),
         edge_index=np.concatenate([client.edge_index, both_ways], axis=1),
         y=np.concatenate([client.y, np.full(len(linked), NO_LABEL, dtype=client.y.dtype)]),
         generated=client.generated + len(linked),
-        generated_weight=weight,
+        weight=np.concatenate([client.edge_weight, each, each]),
     )
+
+
+def widened(x: Features, columns: int) -> Features:
+    """The features with columns of zeros behind them, up to so many."""
+    more = columns - x.shape[1]
+    if more <= 0:
+        return x
+    if sp.issparse(x):
+        return sp.csr_array((x.data, x.indices, x.indptr), shape=(x.shape[0], columns))
+    return np.pad(x, ((0, 0), (0, more)))
 
 
 def append_rows(x: Features, more: Features) -> Features:

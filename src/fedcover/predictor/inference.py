@@ -19,8 +19,9 @@ from fedcover.graphs.similar import Alike, similar_to
 from fedcover.graphs.splits import Role
 from fedcover.hashing import splitmix
 from fedcover.models import Weights
+from fedcover.models.gnn import operators
 from fedcover.models.mixture import TINY, mixed
-from fedcover.party.augment import augment
+from fedcover.party.augment import augment, widened
 from fedcover.predictor.nodes import GraphNodes, inside, located, touched
 from fedcover.training.plan import PartyGraph, Plan
 from fedcover.training.program import forward
@@ -45,6 +46,11 @@ class Model:
     def shared(self) -> bool:
         """Whether all clients have the same weights."""
         return all(one is self.weights[0] for one in self.weights)
+
+    @property
+    def columns(self) -> int:
+        """How many features it reads."""
+        return len(self.weights[0].first) // operators(self.plan.model)
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ class View:
 
     def _parties(self) -> list[PartyGraph]:
         """The clients' graphs with their generated neighbours, as far as these' nodes are there."""
-        x, parties = feature_matrix(self.graph), []
+        x, parties = widened(feature_matrix(self.graph), self.predictor.models[0].columns), []
         for part, generated in zip(self._parts, self.predictor.generated, strict=True):
             train = np.flatnonzero(self.nodes.role[part.nodes] == Role.TRAIN)
             party = PartyGraph(
@@ -158,8 +164,9 @@ class View:
             )
             if generated is not None:
                 local = located(self.nodes.names[part.nodes], generated.target)
-                links = np.stack([generated.source, local])[:, local >= 0]
-                party = augment(party, generated.features, links, generated.weight)
+                there = local >= 0
+                links = np.stack([generated.source, local])[:, there]
+                party = augment(party, generated.features, links, generated.weight[there])
             parties.append(party)
         return parties
 

@@ -44,8 +44,8 @@ def load_predictor(path: str | Path, method: str | None = None) -> Predictor:
         )
     if isinstance(version, int) and version < saving.FORMAT:
         raise DataError(
-            f"{file} was written by an earlier fedcover (format {version}), whose sets promise "
-            "otherwise; make it anew with fedcover run."
+            f"{file} was written by an earlier fedcover (format {version}), whose files this one "
+            "does not read; make it anew with fedcover run."
         )
     raw = _bytes(folder / saving.ARRAYS)
     intact = sums.get(saving.JSON) == saving.checksum(content)
@@ -111,17 +111,21 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
         _must(fits, "its schema does not have the fingerprint that it should have")
         _must(schema.labels == labels, "labels are not those of its schema")
         _must(len(schema.feature_names) == features, "features are not those of its schema")
+    columns = content["columns"]
+    # Columns beside the graph's own are those of neighbours that stand for other clients' nodes.
+    more = _whole(columns) and columns > features and any(content["generated"])
+    _must(more or columns == features, "its models read other columns than its features")
     predictor = Predictor(
         **words | {"labels": labels, "clients": clients},
         raps=RapsConstants(**content["raps"]) if content["raps"] else None,
         models=tuple(
-            _model(arrays, k, one, features, len(labels), parts)
+            _model(arrays, k, one, columns, len(labels), parts)
             for k, one in enumerate(content["models"])
         ),
         mixture=arrays.get("mixture"),
         generated=tuple(
-            None if weight is None else _generated(arrays, c, features, float(weight))
-            for c, weight in enumerate(content["generated"])
+            _generated(arrays, c, columns) if there else None
+            for c, there in enumerate(content["generated"])
         ),
         diffusion={name: Diffusion(*one) for name, one in content["diffusion"].items()},
         quantiles=tuple(map(str, content["quantiles"])),
@@ -175,15 +179,16 @@ def _model(
     return Model(plan, weights * parts if content["shared"] else weights, prior, temperature)
 
 
-def _generated(arrays: Arrays, client: int, features: int, weight: float) -> Generated:
-    source, target, *csr = (arrays[f"generated.{client}.{k}"] for k in range(5))
+def _generated(arrays: Arrays, client: int, features: int) -> Generated:
+    source, target, weight, *csr = (arrays[f"generated.{client}.{k}"] for k in range(6))
     x = sparse.csr_array(tuple(csr), shape=(len(csr[2]) - 1, features))
     x.check_format(full_check=True)  # an index elsewhere would be read from anyone's memory
     _must(x.nnz >= 0, "generated rows end before they begin")  # which scipy does not look at
     _array(x.data, x.data.shape, "generated features", np.float32)
     _array(target, target.shape, "links' hashes", np.uint64)
     _array(source, target.shape, "links", np.int64, 0, x.shape[0] - 1)
-    _must(math.isfinite(weight) and weight >= 0, "a link weighs too little")
+    _array(weight, target.shape, "links' weights", np.float64)
+    _must(bool((weight >= 0).all()), "a link weighs too little")
     return Generated(x, source, target, weight)
 
 

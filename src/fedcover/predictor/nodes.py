@@ -49,7 +49,7 @@ class Generated:
     features: sparse.csr_array
     source: NDArray[np.int64]
     target: NDArray[np.uint64]
-    weight: float
+    weight: NDArray[np.float64]  # of each link
 
 
 @dataclass(frozen=True)

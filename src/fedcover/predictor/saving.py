@@ -19,7 +19,7 @@ from fedcover.models.gnn import WEIGHTS
 from fedcover.predictor.inference import PLANNED
 from fedcover.predictor.predictor import Predictor
 
-FORMAT = 2
+FORMAT = 3
 JSON, ARRAYS, CARD = "model.json", "arrays.safetensors", "MODEL_CARD.md"
 FOLDER = "model"  # where a run folder keeps its predictors, one folder a method
 
@@ -61,7 +61,8 @@ neighbours. Keep it as you keep the data: whoever has this folder can test a gue
 or features, and whoever also has the features and edges can compute the scores again and so read
 the calibration nodes' labels off."""
 
-GENERATED = "The generated neighbours, made from means of clients' nodes, are in it as well."
+GENERATED = """The neighbours that stand for other clients' nodes, generated ones or means of their features,
+are in it as well."""
 
 
 def save_predictor(predictor: Predictor, folder: Path) -> Path:
@@ -71,6 +72,7 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
     content = {
         "format": FORMAT,
         **{name: getattr(predictor, name) for name in WORDS},
+        "columns": predictor.models[0].columns,
         "raps": predictor.raps._asdict() if predictor.raps else None,
         "models": [
             {
@@ -80,7 +82,7 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
             }
             for model in predictor.models
         ],
-        "generated": [None if one is None else one.weight for one in predictor.generated],
+        "generated": [one is not None for one in predictor.generated],
         "quantiles": predictor.quantiles,
         "terms": vars(predictor.terms),
         "diffusion": predictor.diffusion,
@@ -127,7 +129,7 @@ def _arrays(predictor: Predictor) -> Arrays:
     for c, one in enumerate(predictor.generated):
         if one is not None:
             x = one.features
-            parts = (one.source, one.target, x.data, x.indices, x.indptr)
+            parts = (one.source, one.target, one.weight, x.data, x.indices, x.indptr)
             arrays |= {f"generated.{c}.{k}": part for k, part in enumerate(parts)}
     for name, calibration in predictor.calibrations.items():
         arrays[f"scores.{name}"] = calibration.scores

@@ -127,6 +127,5 @@ def _generated(client: PartyGraph, names: NDArray[np.uint64]) -> nodes.Generated
     own, (source, target) = client.own, client.edge_index
     down = (source >= own) & (target < own)
     features = sparse.csr_array(client.x[own:])
-    return nodes.Generated(
-        features, source[down] - own, names[target[down]], client.generated_weight
-    )
+    weight = client.edge_weight[down]
+    return nodes.Generated(features, source[down] - own, names[target[down]], weight)

@@ -26,7 +26,7 @@ class PartyGraph:
     train: Index
     valid: Index
     generated: int = 0  # nodes at the end that stand for neighbours elsewhere; they have no label
-    generated_weight: float = 1.0  # of an edge to one of these
+    weight: NDArray[np.float64] | None = None  # of every edge; None: each counts 1
 
     @property
     def nodes(self) -> int:
@@ -46,8 +46,7 @@ class PartyGraph:
     @property
     def edge_weight(self) -> NDArray[np.float64]:
         """How much each edge counts."""
-        generated = (self.edge_index >= self.own).any(axis=0)
-        return np.where(generated, self.generated_weight, 1.0)
+        return np.ones(self.edge_index.shape[1]) if self.weight is None else self.weight
 
 
 @dataclass(frozen=True)
