@@ -60,9 +60,10 @@ def decode_wide(total: Integers) -> NDArray[np.float64]:
 
 
 def add(messages: Iterable[Mapping[str, NDArray[Any]]]) -> dict[str, Integers]:
-    """The sum of the parties' messages, array by array."""
+    """The sum of the parties' messages, array by array, modulo 2^64."""
     total: dict[str, Integers] = {}
     for message in messages:
         for name, array in message.items():
-            total[name] = total[name] + array if name in total else array.astype(np.int64)
+            wide = array.astype(np.int64)
+            total[name] = total[name] + wide if name in total else wide
     return total

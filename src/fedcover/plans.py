@@ -15,6 +15,10 @@ SCALING, GROUPS = "data/scaling", "data/groups"
 """The parts of what parties agree on before training: scales of features, names of groups."""
 PROTOTYPES, LINKER, MEND = "gen/prototypes", "gen/links", "fedsage+/mend"
 """The parts of Gen's prototypes, of its link predictor, and of FedSage+'s generators."""
+KEYS, MATCHING, SUMS = "neighbours/keys", "neighbours/matching", "neighbours/sums"
+"""The parts of +neighbours: public keys, links that both ends know, sums over far ends."""
+SUMMARISER = "fed/shared"
+"""The model whose encodings or soft labels +neighbours adds up, where it does not add features."""
 
 SCREENING = 20  # rounds after which weight decays are compared
 
@@ -70,6 +74,19 @@ def plan_of(config: Config, classes: int, part: str) -> Plan:
         rounds = min(config.gen.screening, config.rounds)
         return replace(plan, rounds=rounds, batch_size=None)
     return plan
+
+
+def columns_of(config: Config, classes: int, features: int, part: str) -> int:
+    """How many features the model called ``part`` reads: those of far ends may have their own."""
+    if part == LINKER or not recipe_of(part.rpartition("/")[0]).neighbours:
+        return features
+    return features + extra_columns(config, classes)
+
+
+def extra_columns(config: Config, classes: int) -> int:
+    """How many columns +neighbours adds to features."""
+    extra = {"features": 0, "encoding": config.hidden, "labels": classes}
+    return extra[config.neighbour.values]
 
 
 def link_plan(gen: GenSettings) -> Plan:

@@ -65,6 +65,25 @@ def epsilon_after(privacy: Privacy, steps: int) -> float:
 
 
 @cache
+def gaussian_multiplier(epsilon: float, delta: float) -> float:
+    r"""The least σ/Δ at which one Gaussian mechanism is (ε, δ)-private (Balle and Wang, 2018).
+
+    .. math:: \Phi\Big(\frac{\Delta}{2\sigma} - \frac{\varepsilon\sigma}{\Delta}\Big)
+        - e^{\varepsilon} \Phi\Big(-\frac{\Delta}{2\sigma}
+        - \frac{\varepsilon\sigma}{\Delta}\Big) \le \delta
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    def excess(log_sigma: float) -> float:
+        half, far = 0.5 / math.exp(log_sigma), epsilon * math.exp(log_sigma)
+        # As a logarithm the second term neither overflows nor loses its digits.
+        return float(norm.cdf(half - far) - math.exp(epsilon + norm.logcdf(-half - far))) - delta
+
+    return math.exp(brentq(excess, math.log(1e-3), math.log(1e6), xtol=1e-12))
+
+
+@cache
 def _noise_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> float:
     """The σ that spends between 99 % and 100 % of ε, by bisection.
 

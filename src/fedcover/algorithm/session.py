@@ -15,6 +15,7 @@ from fedcover.algorithm.calibrate import Calibrated, agreed, calibrate, temperat
 from fedcover.algorithm.fedavg import Trained, alone, choose_decay, fedavg
 from fedcover.algorithm.fedsage import mend
 from fedcover.algorithm.gen import choose_cell, linker, silence
+from fedcover.algorithm.neighbours import exchange
 from fedcover.algorithm.requests import Ask, Census, Conversation, Replies, Sum, Tell, once
 from fedcover.config import Config, Recipe, recipe_of
 from fedcover.conformal.protocol import Message, text, words
@@ -22,7 +23,18 @@ from fedcover.graphs.labels import encode
 from fedcover.graphs.scaling import scaling_of
 from fedcover.models import mixture
 from fedcover.models.vae import noise_note
-from fedcover.plans import GROUPS, LINKER, MEND, PROTOTYPES, SCALING, plan_of
+from fedcover.plans import (
+    GROUPS,
+    KEYS,
+    LINKER,
+    MATCHING,
+    MEND,
+    PROTOTYPES,
+    SCALING,
+    SUMMARISER,
+    SUMS,
+    plan_of,
+)
 
 
 @dataclass
@@ -70,6 +82,7 @@ class Session:
     _prototypes: Message | None = field(default=None, init=False)
     _choices: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     _mended: bool = field(default=False, init=False)
+    _received: Message | None = field(default=None, init=False)  # from +neighbours' exchange
 
     def prepare(self) -> Conversation[None]:
         """What all methods need: features on one scale, and what groups are called."""
@@ -105,6 +118,8 @@ class Session:
         outcome = Outcome(recipe, parts=["data", *recipe.models.values(), name])
         if recipe.method.graph == "gen":
             yield from self._generate(recipe, outcome)
+        if recipe.neighbours:
+            yield from self._exchange(outcome)
         if recipe.method.graph == "mended":
             outcome.parts.append(MEND)
             if not self._mended:
@@ -116,12 +131,33 @@ class Session:
             outcome.models[kind] = self._trained[part]
         best = {kind: trained.best for kind, trained in outcome.models.items()}
         choice = self._choices.get(str(recipe.shared), {})
-        outcome.chosen = {"best_round": best["shared"] + 1, **choice}
+        outcome.chosen |= {"best_round": best["shared"] + 1, **choice}
         outcome.chosen |= {"tuned_rounds": best["tuned"]} if "tuned" in best else {}
         outcome.chosen |= {"local_round": best["local"] + 1} if "local" in best else {}
         if recipe.personal == "mix":
             yield from self._mix(name, outcome)
         return outcome
+
+    def _exchange(self, outcome: Outcome) -> Conversation[None]:
+        """The sums over far ends, once for all methods."""
+        if self.config.neighbour.values != "features":  # a model makes what is added up
+            outcome.parts.append(SUMMARISER)
+            if SUMMARISER not in self._trained:
+                summariser = recipe_of(SUMMARISER.rpartition("/")[0])
+                self._trained[SUMMARISER] = yield from self._model(
+                    "shared", SUMMARISER, summariser
+                )
+        if self._received is None:
+            size = self.classes, self.features, self.census, self.parties
+            self._received = yield from exchange(self.config, *size)
+        outcome.parts += [KEYS, MATCHING, SUMS]
+        outcome.chosen |= {"received": self._received["nodes"].tolist()}
+        if not self._received["nodes"].any():
+            least = self.config.neighbour.least
+            outcome.notes.append(
+                f"+neighbours changes nothing: no node has {least} or more far ends at other "
+                "parties that both ends know."
+            )
 
     def _model(self, kind: str, part: str, recipe: Recipe) -> Conversation[Trained]:
         plan = plan_of(self.config, self.classes, part)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcover import fixed_point
 from fedcover.algorithm.requests import Ask, Conversation, Finish, Parallel, Round, Train
 from fedcover.carriers.loopback import Loopback
 from fedcover.carriers.messages import ALONE, FINISH, START, TRAIN, queries_of, told_by
@@ -71,9 +72,10 @@ class Lockstep:
         # The sum is found without its terms, each of which looks like it.
         queries = queries_of(request, one.census)
         asked = [party for party in one.parties if party.number in queries]
-        total = SUMS[request.verb](asked, request.round, request.query)
+        own = [queries[party.number] for party in asked]
+        total = SUMS[request.verb](asked, request.round, own)
         one.record(request, queries, dict.fromkeys(queries, total))
-        return total
+        return fixed_point.add([total])
 
     # What several repetitions do together.
 

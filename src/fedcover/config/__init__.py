@@ -4,6 +4,7 @@ from fedcover.config.files import configured as configured
 from fedcover.config.files import read_settings as read_settings
 from fedcover.config.files import to_toml as to_toml
 from fedcover.config.recipes import BEST as BEST
+from fedcover.config.recipes import BEST_LINKED as BEST_LINKED
 from fedcover.config.recipes import METHODS as METHODS
 from fedcover.config.recipes import Recipe as Recipe
 from fedcover.config.recipes import recipe_of as recipe_of

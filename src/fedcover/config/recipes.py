@@ -6,9 +6,11 @@ from typing import Literal
 from fedcover.errors import UsageError
 
 Personal = Literal["", "tuned", "mix"]
-PARTS = ("prox", "prior", "tuned", "mix")
+PARTS = ("neighbours", "prox", "prior", "tuned", "mix")
 BEST = "fed+prox+prior+mix"
 """For all graphs: chosen by benchmarks/choose_default.py on training and validation nodes."""
+BEST_LINKED = "fed+neighbours+prox+prior+mix"
+"""The same where both ends know the edges between parties."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ with the true neighbours, what a perfect generator would reach; ``central``: one
 class Recipe:
     """A method with its further parts.
 
+    ``neighbours`` gives every node the mean of its far ends at other parties (docs/neighbours.md).
     ``prox`` holds the parties' steps near the shared model (FedProx). ``prior`` adds each party's
     label mix to the logits, in training and after it. ``tuned`` trains the shared model on at every
     party alone. ``mix`` weighs the shared, the tuned and a local model, on validation nodes.
@@ -51,6 +54,7 @@ class Recipe:
     prox: bool = False
     prior: bool = False
     personal: Personal = ""
+    neighbours: bool = False
 
     @property
     def method(self) -> Method:
@@ -60,7 +64,7 @@ class Recipe:
     @property
     def shared(self) -> "Recipe":
         """The recipe of the shared model that this one starts from."""
-        return Recipe(self.base, self.prox, self.prior)
+        return Recipe(self.base, self.prox, self.prior, neighbours=self.neighbours)
 
     @property
     def models(self) -> dict[str, str]:
@@ -73,11 +77,12 @@ class Recipe:
         # A local model knows nothing of the others, unless its graph does: Gen chooses M and p with
         # the model that is trained after.
         if "local" in found and self.method.graph != "gen":
-            found["local"] = f"{self.base}/local"
+            found["local"] = f"{Recipe(self.base, neighbours=self.neighbours)}/local"
         return found
 
     def __str__(self) -> str:
-        parts = (self.base, self.prox and "prox", self.prior and "prior", self.personal)
+        marks = {"neighbours": self.neighbours, "prox": self.prox, "prior": self.prior}
+        parts = (self.base, *(name for name, there in marks.items() if there), self.personal)
         return "+".join(part for part in parts if part)
 
 
@@ -87,22 +92,24 @@ def recipe_of(name: str) -> Recipe:
     if not bases:
         raise UsageError(
             f"methods has {name!r}; it must be one of {', '.join(METHODS)}, or one of these with "
-            "+prox, +prior, +tuned or +mix."
+            "+neighbours, +prox, +prior, +tuned or +mix."
         )
     base = max(bases, key=len)  # fedsage+ has a plus of its own
     parts = name.removeprefix(base).split("+")[1:]
     if not set(parts) <= set(PARTS) or len(set(parts)) < len(parts):
         raise UsageError(
-            f"methods has {name!r}; a method may be followed by +prox, +prior, +tuned or +mix, "
-            "each once."
+            f"methods has {name!r}; a method may be followed by +neighbours, +prox, +prior, +tuned "
+            "or +mix, each once."
         )
     if "tuned" in parts and "mix" in parts:
         raise UsageError(f"methods has {name!r}; +mix already holds the tuned model.")
     personal: Personal = "mix" if "mix" in parts else "tuned" if "tuned" in parts else ""
-    senseless = [part for part in parts if part != "prior"]
+    if "neighbours" in parts and METHODS[base].graph in ("restored", "whole"):
+        raise UsageError(f"methods has {name!r}; {base} has all neighbours already.")
+    senseless = [part for part in parts if part not in ("neighbours", "prior")]
     if senseless and not METHODS[base].shared:
         raise UsageError(
             f"methods has {name!r}; {base} has no model that several clients share, so "
             f"+{senseless[0]} means nothing there."
         )
-    return Recipe(base, "prox" in parts, "prior" in parts, personal)
+    return Recipe(base, "prox" in parts, "prior" in parts, personal, "neighbours" in parts)

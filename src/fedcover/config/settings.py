@@ -11,6 +11,7 @@ from fedcover.config.schema import Rule, Setting, Settings, flattened, nested, o
 from fedcover.errors import UsageError
 
 CLIENTS = 10  # unless the graph brings its own
+MATCHED = 1000  # edges between clients that a simulation matches privately, unless told
 
 
 def at_least(least: int) -> Rule:
@@ -18,6 +19,7 @@ def at_least(least: int) -> Rule:
     return Rule(lambda n: n >= least, f"be a whole number of {least} or more")
 
 
+DEFAULT_METHODS = ("loc", "fed", BEST, "central")
 COUNT = at_least(1)
 POSITIVE = Rule(lambda x: 0 < x < inf, "be a positive number")
 NOT_NEGATIVE = Rule(lambda x: 0 <= x < inf, "be a number of 0 or more")
@@ -249,15 +251,16 @@ class Config(Settings):
     known_share: float = setting(
         1.0, "Share of the edges between clients that both ends know.", SHARE, simulated=True
     )
-    matching: str = setting(
-        "private",
-        "How two clients find the edges that both know; open: without the private protocol.",
+    matching: str | None = setting(
+        None,
+        "How clients find the edges that both know; open: without protocol and masks, which change "
+        f"no result (default: private up to {MATCHED:,} edges).",
         names.MATCHINGS,
         simulated=True,
     )
     methods: tuple[str, ...] = setting(
-        ("loc", "fed", BEST, "central"),
-        f"Methods; each may have +prox, +prior, and +tuned or +mix, as {BEST}.",
+        DEFAULT_METHODS,
+        f"Methods; each may have +neighbours, +prox, +prior, and +tuned or +mix, as {BEST}.",
         RECIPES,
         spelt=lambda name: str(recipe_of(name)),
     )
@@ -400,9 +403,25 @@ class Config(Settings):
                 raise UsageError(
                     "client_shares and max_share are both set; shares that are set have no limit."
                 )
+        if self.cut_edges == "unknown":
+            check_linked(self.methods)
+            if self.known_share < 1:
+                raise UsageError(
+                    f"known_share is {self.known_share:g}, which needs cut_edges 'known'."
+                )
+        self._check_neighbours()
         if self.clients is not None:
             check_robust(self.robust, self.clients, "clients")
             check_limit(self.max_share, self.clients, "clients")
+
+    def _check_neighbours(self) -> None:
+        """Refuse settings of +neighbours that have no effect, or none that could be meant."""
+        own = self.neighbour
+        if own.epsilon is None and (own.cap is not None or own.norm != 1 or own.delta != 1e-5):
+            raise UsageError(
+                "neighbour.cap, neighbour.norm and neighbour.delta need neighbour.epsilon, the "
+                "noise that they are part of."
+            )
 
     def _normalised(self, shares: tuple[float, ...]) -> tuple[float, ...]:
         if "exact" not in self.quantiles:
@@ -443,6 +462,16 @@ class Config(Settings):
     def seed_range(self) -> range:
         """The seeds of the repetitions."""
         return range(self.first_seed, self.first_seed + self.seeds)
+
+
+def check_linked(methods: Sequence[str]) -> None:
+    """Refuse +neighbours where nobody knows an edge to another party."""
+    if asking := [name for name in methods if recipe_of(name).neighbours]:
+        raise UsageError(
+            f"methods has {asking[0]!r}, which needs edges between clients that both ends know: "
+            "cut_edges 'known' gives clients those that were cut, and parties' own folders have "
+            "them in a table of links."
+        )
 
 
 def check_robust(robust: int, parties: int, noun: str) -> None:

@@ -16,7 +16,7 @@ from fedcover import fixed_point
 from fedcover.conformal.protocol import Message, text
 from fedcover.graphs.scaling import column_sums
 from fedcover.graphs.splits import Role
-from fedcover.party import calibration, generated, local_training, neighgen
+from fedcover.party import calibration, generated, local_training, neighbours, neighgen
 from fedcover.training.plan import Progress
 
 if TYPE_CHECKING:
@@ -58,13 +58,20 @@ TOGETHER: dict[
     "generators": neighgen.generators,
     "mend": neighgen.mend,
 }
-SUMS: dict[str, Callable[[Sequence[Party], int, Message], Message]] = {
+SUMS: dict[str, Callable[[Sequence[Party], int, Sequence[Message]], Message]] = {
     "gradients": neighgen.gradients,
+    "far ends": neighbours.far_ends,
 }
 ANSWERS: dict[str, Callable[[Party, str, Message], Message]] = {
     "columns": columns,
     "statistics": statistics,
     "groups": groups,
+    "key": neighbours.key,
+    "request": neighbours.request,
+    "reply": neighbours.reply,
+    "match": neighbours.match,
+    "places": neighbours.places,
+    "receive": neighbours.receive,
     "temperature": calibration.temperature,
     "mixture": calibration.mixture_losses,
     "raps": calibration.raps,

@@ -21,6 +21,16 @@ from fedcover.training.plan import Features
 
 
 @dataclass(frozen=True)
+class Links:
+    """Edges to nodes of other parties, one entry each, as this party knows them."""
+
+    node: NDArray[np.int64]  # the own end
+    party: NDArray[np.int64]  # the number of the party that has the far end
+    far: NDArray[np.int64]  # the far end: equal numbers, equal nodes
+    key: NDArray[Any]  # what both parties call the link
+
+
+@dataclass(frozen=True)
 class PartyData:
     """One party's graph with the roles of its nodes; ``number`` is its own in the federation."""
 
@@ -37,6 +47,7 @@ class PartyData:
     group: NDArray[np.int64] | None = None  # of every node, as an index into the names
     group_names: tuple[str, ...] = ()
     secret: int = 0  # private noise is drawn from it, too; a simulation, which repeats, has none
+    links: Links | None = None  # edges to other parties that this one knows
     # What a simulation alone knows: the far ends of cut edges, and (2, m) their links to own nodes.
     far: "PartyData | None" = None
     far_links: NDArray[np.int64] | None = None
@@ -77,10 +88,13 @@ def cut_parties(
     ``restored`` gives them the far ends of the edges that the cut took, too.
     """
     parties = []
+    known = _known(partition, config.known_share, seed) if config.cut_edges == "known" else None
     whole, given, cut = _unassigned(graph, seed, 0, ""), _given_split(graph), partition.cut_edges
     for number, part in enumerate(client_graphs(graph, partition)):
         own = replace(_part(whole, part), number=number, name=partition.names[number])
         data = _with_roles(own, config, None if given is None else given[part.nodes])
+        if known is not None:
+            data = replace(data, links=_links(known, partition.client, part, number))
         if restored:
             lost = cut[:, partition.client[cut[1]] == number]
             far, place = np.unique(lost[0], return_inverse=True)
@@ -89,6 +103,24 @@ def cut_parties(
         parties.append(data)
     check_counts(Role.TEST, [len(one.nodes(Role.TEST)) for one in parties], partition.names)
     return parties
+
+
+def _known(partition: Partition, share: float, seed: int) -> NDArray[np.int64]:
+    """The cut edges (2, m), both ways, that both ends know: all, or this share of them."""
+    once = partition.cut_edges[:, partition.cut_edges[0] < partition.cut_edges[1]]
+    if share < 1:
+        # One order for all shares: whoever knows more knows what those with less know.
+        order = np.random.default_rng([seed, 0x71E5]).permutation(once.shape[1])
+        once = once[:, np.sort(order[: round(share * once.shape[1])])]
+    return np.concatenate([once, once[::-1]], axis=1)
+
+
+def _links(
+    known: NDArray[np.int64], client: NDArray[np.int64], part: ClientGraph, number: int
+) -> Links:
+    far, own = known[:, client[known[1]] == number]
+    key = np.minimum(far, own) * len(client) + np.maximum(far, own)
+    return Links(np.searchsorted(part.nodes, own), client[far], far, key)
 
 
 def whole_party(graph: Data, partition: Partition, parties: Sequence[PartyData]) -> PartyData:

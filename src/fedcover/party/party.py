@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcover.config import Config, recipe_of
+from fedcover.config import Config, Recipe, recipe_of
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.scaling import Scaling, scaled
 from fedcover.graphs.splits import Role
 from fedcover.models import Weights
-from fedcover.party import generated
+from fedcover.party import generated, neighbours
 from fedcover.party.answers import ANSWERS, SUMS, TOGETHER, TRAINING
 from fedcover.party.augment import augment
 from fedcover.party.data import PartyData
@@ -82,7 +82,7 @@ class Party:
         if verb in TOGETHER:
             return TOGETHER[verb]([self], round_, [query], lambda *_: None)[0]
         if verb in SUMS:
-            return SUMS[verb]([self], round_, query)
+            return SUMS[verb]([self], round_, [query])
         if verb not in ANSWERS:
             raise UsageError(f"{verb!r} is nothing that a party can do.")
         return ANSWERS[verb](self, part, query)
@@ -129,6 +129,11 @@ class Party:
             return generated.unlinked(self)
         name, _, step = part.rpartition("/")
         recipe = recipe_of(name)
+        if recipe.neighbours:
+            return neighbours.joined(self, self._graph_of(recipe, step))
+        return self._graph_of(recipe, step)
+
+    def _graph_of(self, recipe: Recipe, step: str) -> PartyGraph:
         match recipe.method.graph:
             case "restored":
                 return self.restored

@@ -11,7 +11,8 @@ from torch_geometric.data import Data
 
 from fedcover.algorithm.session import Session
 from fedcover.carriers.loopback import Loopback
-from fedcover.config import Config, recipe_of
+from fedcover.config import BEST, BEST_LINKED, Config, recipe_of
+from fedcover.config.settings import DEFAULT_METHODS, MATCHED
 from fedcover.graphs.assemble import bag_of_words, feature_matrix
 from fedcover.graphs.partition import Partition, partition
 from fedcover.party.data import PartyData, cut_parties, gathered, whole_party
@@ -69,6 +70,9 @@ def prepare(graph: Data, config: Config, seed: int) -> Repetition:
 def federation(repetition: Repetition, config: Config) -> Federation:
     """The parties of a repetition, ready to be asked."""
     classes = len(repetition.graph.label_names)
+    if config.matching is None:
+        links = sum(len(one.links.node) for one in repetition.data if one.links) // 2
+        config = replace(config, matching="private" if links <= MATCHED else "open")
     return _federation(repetition, [Party(one, config, classes) for one in repetition.data])
 
 
@@ -101,6 +105,8 @@ def _federation(repetition: Repetition, parties: Sequence[Party]) -> Federation:
 def settled(config: Config, graph: Data) -> Config:
     """The configuration with what it leaves to the graph.
 
+    Where clients know edges between them, the recipe among the default methods uses these.
+
     Numbers of own tables are standardised, unless they look like counts of words, or rows are to
     have length one: either is a way to bring features to one scale.
     """
@@ -109,4 +115,15 @@ def settled(config: Config, graph: Data) -> Config:
         unit_features = not standardise and bag_of_words(feature_matrix(graph))
     if standardise is None:
         standardise = not unit_features and "numeric" in graph and bool(graph.numeric.any())
-    return replace(config, unit_features=unit_features, standardise=standardise)
+    cut_edges, methods = config.cut_edges, config.methods
+    if cut_edges is None:
+        cut_edges = "known" if graph.get("linked", False) else "unknown"
+    if cut_edges == "known" and methods == DEFAULT_METHODS:
+        methods = tuple(BEST_LINKED if name == BEST else name for name in methods)
+    return replace(
+        config,
+        unit_features=unit_features,
+        standardise=standardise,
+        cut_edges=cut_edges,
+        methods=methods,
+    )

@@ -17,7 +17,7 @@ from fedcover import __version__, tables
 from fedcover.algorithm.requests import Conversation, Result
 from fedcover.algorithm.session import Outcome
 from fedcover.carriers.stacked import Stacked
-from fedcover.config import Config, recipe_of
+from fedcover.config import BEST_LINKED, Config, recipe_of
 from fedcover.conformal.exchangeability import pooled_test
 from fedcover.errors import UsageError
 from fedcover.graphs.assemble import feature_matrix
@@ -284,6 +284,11 @@ def _graph_notes(graph: Data, asked: Config, config: Config) -> list[str]:
         notes.append(
             f"the graph names clients of its own, {len(graph.client_names)}, which are not used: "
             "--partition given, in Python Config(partition='given'), takes them."
+        )
+    if config.methods != asked.methods:
+        notes.append(
+            f"clients know edges between them, so that the default recipe is {BEST_LINKED}: every "
+            "node gets the sum of its neighbours at other clients, where they are enough."
         )
     if not (config.standardise or config.unit_features or asked.standardise is not None):
         x = feature_matrix(graph)

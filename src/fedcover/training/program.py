@@ -22,10 +22,10 @@ from torch.nn.functional import cross_entropy
 from fedcover import fixed_point
 from fedcover.errors import DataError
 from fedcover.models import Weights, initial_weights
-from fedcover.models.gnn import arrays_of, weight_shapes
+from fedcover.models.gnn import arrays_of, propagation, weight_shapes
 from fedcover.training.averaging import Averaging
 from fedcover.training.optimiser import Optimiser
-from fedcover.training.plan import Federation, PartyGraph, Plan, initialiser
+from fedcover.training.plan import Federation, PartyGraph, Plan, Rows, initialiser, inputs
 from fedcover.training.receptive_field import Field
 from fedcover.training.stack import Parameters, Stack
 
@@ -188,6 +188,15 @@ def forward(
     averaging = Averaging(stack, bits=0)
     by_place = _logits(stack, averaging.broadcast(averaging.shared(weights)))
     return [by_place[place] for place in np.argsort(stack.federation_of)]
+
+
+def hidden_layer(graph: PartyGraph, weights: Weights, plan: Plan) -> Rows:
+    """What the model's first layer makes of every node of a party: numbers of 0 or more."""
+    x, weight = inputs(graph, plan), graph.edge_weight
+    parts = propagation(plan.model, graph.edge_index, graph.nodes, weight)
+    first, bias = weights.first.numpy(), weights.first_bias.numpy()
+    sums = sum(p @ (x @ own) for p, own in zip(parts, np.split(first, len(parts)), strict=True))
+    return np.maximum(sums + bias, 0.0).astype(np.float32)
 
 
 def _logits(stack: Stack, local: Parameters) -> list[NDArray[np.float32]]:

@@ -38,8 +38,9 @@ def generators(
     return program.sent()
 
 
-def gradients(parties: "Sequence[Party]", round_: int, query: Message) -> Message:
+def gradients(parties: "Sequence[Party]", round_: int, queries: Sequence[Message]) -> Message:
     """The sum over these parties, all of one repetition, of what they find for each generator."""
+    query = queries[0]
     settings, seed, owner = parties[0].config.neighgen, parties[0].data.seed, query["owner"]
     found = generator.summed_gradients(
         generator.Generator(*(torch.from_numpy(np.array(query[name])) for name in WEIGHTS)),

@@ -26,7 +26,7 @@ LONGEST = 1 << 22  # characters of a list of contents
 MESSAGES = 1 << 16  # in one
 MOST_WORDS = 500  # of what a site says it cannot do
 DAY = 86_400.0  # seconds that a site may say it worked, at most
-TYPES = ("float32", "float64", "int64", "uint8", "uint32", "bool")
+TYPES = ("float32", "float64", "int64", "uint8", "uint16", "uint32", "bool")
 
 
 def order_message(order: Order, node: int, seconds: float) -> FlowerMessage:

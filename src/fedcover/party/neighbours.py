@@ -1,0 +1,406 @@
+r"""Neighbours at other parties, where both ends know the edge: sums of what they are like.
+
+1. Two parties find the links that both of them have (:mod:`fedcover.matching`).
+2. A node with ``least`` far ends or more gets their sum :math:`\sum_u h_u` from all parties
+   together. A party's term is masked twice: with masks that cancel in the sum over parties, and
+   with one that only the node's owner can take off. The coordinator adds what looks like noise;
+   the owner sees the sum, and no party's term.
+3. The mean of the far ends becomes one more neighbour, with an edge of weight :math:`\sqrt{n}`.
+
+Numbers are in fixed point, so that a sum is exact. No label is used here, and roles of nodes make
+no difference (docs/neighbours.md).
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fedcover import fixed_point, matching, sealing
+from fedcover.conformal import softmax
+from fedcover.conformal.protocol import Message
+from fedcover.errors import DataError, require
+from fedcover.party.augment import augment
+from fedcover.plans import KEYS, MATCHING, SUMMARISER, SUMS
+from fedcover.privacy import gaussian_multiplier
+from fedcover.training.plan import Features, Index, PartyGraph
+from fedcover.training.program import hidden_layer
+
+if TYPE_CHECKING:
+    from fedcover.party.party import Party
+
+BITS = 24  # of the fraction of a value that is added up
+MOST = 1 << 15  # a value's magnitude, and far ends of a node: their sum has room in the words
+ROUNDS = 200  # in which rows are taken back, see rows_of
+DETERMINED = 1e-7  # a far end that is so near zero in a random null vector can be computed
+
+
+# What two parties find out.
+
+
+def key(party: "Party", _part: str, _query: Message) -> Message:
+    """The party's public key."""
+    require("neighbours", "+neighbours")
+    return {"key": _keys(party).public}
+
+
+def request(party: "Party", _part: str, _query: Message) -> Message:
+    """For every party with a larger number: which links do we share?"""
+    asked = (other for other in _others(party) if other > party.number)
+
+    def message(other: int) -> bytes:
+        return matching.request(_items(party, other), _secret(party, f"matching {other}"))
+
+    return {str(k): _sealed(party, k, "request", message(k)) for k in asked}
+
+
+def reply(party: "Party", _part: str, query: Message) -> Message:
+    """To every party that has asked."""
+    found = {}
+    for sender, sealed in _from(query):
+        asked = _opened(party, sender, "request", sealed)
+        answer = matching.reply(_items(party, sender), asked, _secret(party, f"matching {sender}"))
+        found[str(sender)] = _sealed(party, sender, "reply", answer)
+    return found
+
+
+def match(party: "Party", _part: str, query: Message) -> Message:
+    """Which links both have, told to the party that has replied."""
+    found, common = {}, {}
+    for sender, sealed in _from(query):
+        answer, items = _opened(party, sender, "reply", sealed), _items(party, sender)
+        places = matching.common(items, _secret(party, f"matching {sender}"), answer)
+        common[str(sender)] = np.array(places, dtype=np.int64)
+        said = "\n".join(items[place] for place in places)
+        found[str(sender)] = _sealed(party, sender, "links", said.encode())
+    party.tell(f"{MATCHING} asked", common)
+    return found
+
+
+def places(party: "Party", _part: str, query: Message) -> Message:
+    """How many rows this party wants, and for every other party into which row each link goes."""
+    common = {}
+    if not _private(party):
+        party.tell(KEYS, {"keys": query["parties"]})
+    for sender, sealed in _from(query):
+        said = _opened(party, sender, "links", sealed).decode()
+        place = {item: number for number, item in enumerate(_items(party, sender))}
+        try:
+            own = [place[item] for item in said.split("\n") if item]
+        except KeyError:
+            raise DataError("another party names a link that is not among this one's.") from None
+        common[str(sender)] = np.array(sorted(own), dtype=np.int64)
+    party.tell(f"{MATCHING} replied", common)
+    rows = rows_of(party)
+    row_of = np.full(len(party.data.y), -1, dtype=np.int32)
+    row_of[rows] = np.arange(len(rows))
+    links = party.data.links
+    assert links is not None
+    bits = 8 * np.dtype(_words(party)).itemsize
+    found = {"rows": np.array([len(rows)]), "bits": np.array([bits])}
+    for other, own in sorted(_common(party).items()):
+        content = row_of[links.node[own]].tobytes()
+        found[str(other)] = _sealed(party, other, "places", content)
+    return found
+
+
+def rows_of(party: "Party") -> Index:
+    """The nodes, ascending, whose far ends are to be added up: those with ``least`` or more.
+
+    Of several sums together no linear combination may be a single far end: {a, b, c, d} less
+    {a, b, c} is d. Where there is one, the smallest sum that holds it is given up.
+    """
+
+    def make() -> Index:
+        data, settings = party.data, party.config.neighbour
+        common = np.concatenate([np.empty(0, np.int64), *_common(party).values()])
+        assert data.links is not None
+        node, far = data.links.node[common], data.links.far[common]
+        count = np.bincount(node, minlength=len(data.y))
+        if count.max(initial=0) >= MOST:
+            raise DataError(
+                f"a node has {count.max():,} far ends at other parties; sums take fewer than "
+                f"{MOST:,}."
+            )
+        rows = np.flatnonzero(count >= settings.least)
+        if settings.least == 1 or settings.epsilon is not None:
+            return rows
+        pairs = sp.csr_array((np.ones(len(node)), (node, far)))
+        rng = np.random.default_rng([*data.key, 0x0DE7])
+        return rows[_undetermined(pairs[rows], rng)]
+
+    return party.once("rows", make)
+
+
+def _undetermined(sums: sp.csr_array, rng: np.random.Generator) -> Index:
+    """Rows of these sums (rows × far ends), as many as can be, from which no far end follows.
+
+    A far end follows from the sums if its unit vector is in their row space: then it is zero in
+    every vector that is orthogonal to them, and else in a random one with probability 0.
+    """
+    kept = np.arange(sums.shape[0])
+    for _ in range(ROUNDS):
+        own = sums[kept]
+        there = np.flatnonzero(np.bincount(own.indices, minlength=sums.shape[1]))
+        own = own[:, there]
+        if not own.nnz:
+            break
+        draw = rng.standard_normal(own.shape[1])
+        solved = sp.linalg.lsqr(own, own @ draw, atol=1e-13, btol=1e-13, iter_lim=20 * len(there))
+        follows = np.abs(draw - solved[0]) < DETERMINED
+        if not follows.any():
+            return kept
+        size, holding = own.sum(axis=1), own[:, np.flatnonzero(follows)].tocoo()
+        order = np.lexsort((holding.row, size[holding.row], holding.col))
+        first = np.flatnonzero(np.diff(holding.col[order], prepend=-1))
+        kept = np.delete(kept, np.unique(holding.row[order][first]))
+    return kept[:0]
+
+
+# The sums.
+
+
+def far_ends(parties: "Sequence[Party]", _round: int, queries: Sequence[Message]) -> Message:
+    """What these parties' nodes add to the rows of the one that asks: sums, and their numbers."""
+    owner, rows = int(queries[0]["owner"]), int(queries[0]["rows"])
+    total: dict[str, Any] = {}
+    for party, query in zip(parties, queries, strict=True):
+        for name, array in _terms(party, owner, rows, query).items():
+            total[name] = total[name] + array if name in total else array
+    return {name: one.toarray() if sp.issparse(one) else one for name, one in total.items()}
+
+
+def _terms(party: "Party", owner: int, rows: int, query: Message) -> dict[str, Any]:
+    """A party's own: integers, sparse where they are not masked."""
+    _once(party, owner, query)
+    place = np.frombuffer(_opened(party, owner, "places", query[str(party.number)]), np.int32)
+    common = _common(party)[owner]
+    if len(place) != len(common) or not ((place >= -1) & (place < rows)).all():
+        raise DataError("the places of links do not fit those that both parties have.")
+    assert party.data.links is not None
+    node, capped = party.data.links.node[common], _within_cap(party)
+    used = (place >= 0) & capped[common]
+    shape = rows, len(party.data.y)
+    pairs = sp.csr_array((np.ones(used.sum(), np.int64), (place[used], node[used])), shape=shape)
+    kind, values = _words(party), _values(party)
+    sums, counts = (pairs @ values).astype(kind), pairs.sum(axis=1).astype(np.uint32)
+    if party.config.neighbour.epsilon is not None:
+        sums = sums + _noise(party, owner, sums.shape)
+    if _private(party):
+        sums = sums.toarray() if sp.issparse(sums) else np.asarray(sums)
+        sums += _mask(party, owner, f"sums for {owner}", sums)
+        for other in _others(party):
+            if other != owner:  # what one of the two adds, the other takes away
+                change = np.add if party.number < other else np.subtract
+                for name, array in (("sums", sums), ("numbers", counts)):
+                    change(array, _mask(party, other, f"{name} for {owner}", array), out=array)
+    return {"sums": sums, "numbers": counts, "parties": np.ones(1, dtype=np.int64)}
+
+
+def _once(party: "Party", owner: int, query: Message) -> None:
+    """Masks hide one message: a second question about other rows gets no answer."""
+    asked = {name: query[name] for name in ("rows", str(party.number))}
+    before = party.told.get(f"{SUMS} for {owner}")
+    if before is None:
+        party.tell(f"{SUMS} for {owner}", asked)
+    elif any(not np.array_equal(before[name], asked[name]) for name in asked):
+        raise DataError("another party's rows were asked for already, and were others.")
+
+
+def receive(party: "Party", _part: str, query: Message) -> Message:
+    """Take the masks off, and keep the means."""
+    sums, rows = query["sums"].copy(), rows_of(party)
+    if _private(party):
+        for other in _others(party):
+            sums -= _mask(party, other, f"sums for {party.number}", sums)
+    numbers = query["numbers"].astype(np.int64)
+    if len(sums) != len(rows):
+        raise DataError("the sums that came are not of the rows that were asked for.")
+    kept = np.flatnonzero(numbers >= party.config.neighbour.least)
+    scale = numbers[kept, None] * (1.0 if sums.dtype == np.uint16 else 2.0**BITS)
+    mean = (sums[kept] / scale).astype(np.float32)
+    party.tell(SUMS, {"node": rows[kept], "number": numbers[kept], "mean": mean})
+    return {}
+
+
+def joined(party: "Party", graph: PartyGraph) -> PartyGraph:
+    """The graph, and for every node that got a sum one more neighbour: the mean of its far ends."""
+    told = party.knows(SUMS)
+    mean, row = told["mean"], np.arange(len(told["node"]))
+    if party.config.neighbour.values != "features":
+        mean = np.pad(mean, ((0, 0), (graph.x.shape[1], 0)))
+    features = sp.csr_array(mean) if sp.issparse(graph.x) else mean
+    return augment(graph, features, np.stack([row, told["node"]]), np.sqrt(told["number"]))
+
+
+# What is added up.
+
+
+def _values(party: "Party") -> Any:
+    """Of every own node, in fixed point: its features; what the shared model's hidden layer makes
+    of it; or the probabilities that this model gives its labels."""
+
+    def make() -> Any:
+        settings, graph = party.config.neighbour, party.graph
+        values: Features = graph.x
+        if settings.values == "labels":
+            values = softmax(party.logits(SUMMARISER))
+        if settings.values == "encoding":
+            values = hidden_layer(graph, party.weights[SUMMARISER], party.plan(SUMMARISER))
+        if settings.epsilon is not None:
+            values = _clipped(values, settings.norm)
+        bits = 0 if _words(party) == np.uint16 else BITS
+        if not sp.issparse(values):
+            return _encoded(values, bits)
+        held = _encoded(values.data, bits), values.indices, values.indptr
+        return sp.csr_array(held, shape=values.shape)
+
+    return party.once("summaries", make)
+
+
+def _encoded(values: NDArray[np.floating], bits: int) -> Index:
+    if not (np.abs(values) < MOST).all():
+        raise DataError(
+            f"a feature is {np.abs(values).max():.6g}; +neighbours adds up numbers below {MOST:,}, "
+            "so bring the features to one scale: --standardise."
+        )
+    return fixed_point.encode(values, bits)
+
+
+def _clipped(values: Features, norm: float) -> Features:
+    """Rows that are longer than ``norm``, shortened to it."""
+    length = (sp.linalg if sp.issparse(values) else np.linalg).norm(values, axis=1)
+    scale = np.minimum(1.0, norm / np.maximum(length, norm))
+    return sp.diags_array(scale) @ values if sp.issparse(values) else values * scale[:, None]
+
+
+def _words(party: "Party") -> type[np.unsignedinteger | np.signedinteger]:
+    """The type of numbers that are added: features that are 0 or 1 at all parties are counted."""
+    settings = party.config.neighbour
+    counted = settings.values == "features" and settings.epsilon is None
+    bits = party.scaling is None and not party.data.numeric.any()
+    return np.uint16 if counted and bits else np.int64
+
+
+def _noise(party: "Party", owner: int, shape: tuple[int, int]) -> Index:
+    """This party's part of the noise: with all others' but one it is enough."""
+    settings, others = party.config.neighbour, len(_others(party))
+    assert settings.epsilon is not None
+    reach = settings.norm * np.sqrt(settings.cap or 1)
+    whole = reach * gaussian_multiplier(settings.epsilon, settings.delta)
+    drawn = sealing.gaussian(_secret(party, f"noise for {owner}"), shape[0] * shape[1])
+    own = whole / np.sqrt(max(others - 1, 1))
+    return fixed_point.encode(own * drawn.reshape(shape), BITS)
+
+
+def _within_cap(party: "Party") -> NDArray[np.bool_]:
+    """Which links a node's values may go along: at most ``cap`` of each node's."""
+
+    def make() -> NDArray[np.bool_]:
+        links, cap = party.data.links, party.config.neighbour.cap
+        assert links is not None
+        if cap is None:
+            return np.ones(len(links.node), dtype=bool)
+        common = np.concatenate([np.empty(0, np.int64), *_common(party).values()])
+        common = np.random.default_rng([*party.data.key, 0xCA9]).permutation(common)
+        order = common[np.argsort(links.node[common], kind="stable")]
+        node, within = links.node[order], np.zeros(len(links.node), dtype=bool)
+        start = np.searchsorted(node, node)
+        within[order[np.arange(len(order)) - start < cap]] = True
+        return within
+
+    return party.once("within cap", make)
+
+
+# Whom it talks to, and what others cannot read.
+
+
+def _private(party: "Party") -> bool:
+    return party.config.matching != "open"
+
+
+def _others(party: "Party") -> list[int]:
+    """All parties but this one."""
+    count = len(party.knows(KEYS)["keys"])
+    return [number for number in range(count) if number != party.number]
+
+
+def _listed(party: "Party") -> dict[int, Index]:
+    """By other party, the places among ``links`` of those to its nodes, in the order of keys."""
+
+    def make() -> dict[int, Index]:
+        links = party.data.links
+        assert links is not None
+        order = np.argsort(links.key, kind="stable")
+        whose = links.party[order]
+        return {other: order[whose == other] for other in _others(party)}
+
+    return party.once("listed links", make)
+
+
+def _common(party: "Party") -> dict[int, Index]:
+    """The same of the links that both have; without private matching these are all."""
+
+    def make() -> dict[int, Index]:
+        listed = _listed(party)
+        if not _private(party):
+            return listed
+        asked, replied = (party.knows(f"{MATCHING} {role}") for role in ("asked", "replied"))
+        found = {**asked, **replied}
+        return {other: own[found[str(other)]] for other, own in listed.items()}
+
+    return party.once("common links", make)
+
+
+def _items(party: "Party", other: int) -> list[str]:
+    assert party.data.links is not None
+    return [str(key) for key in party.data.links.key[_listed(party)[other]].tolist()]
+
+
+def _secret(party: "Party", purpose: str) -> bytes:
+    """32 bytes of the party's own for one purpose; a simulation's follow from seed and number."""
+    held = party.data.secret.to_bytes(32, "big")
+    about = f"{party.data.seed} {party.number} {purpose}"
+    return hashlib.sha256(held + about.encode()).digest()
+
+
+def _keys(party: "Party") -> sealing.Keys:
+    made: sealing.Keys = party.once(
+        "keys", lambda: sealing.Keys.derive(_secret(party, "key"), "neighbours")
+    )
+    return made
+
+
+def _shared(party: "Party", other: int, purpose: str) -> bytes:
+    """What this party and the other one know, and nobody else."""
+    return _keys(party).shared(party.knows(KEYS)["keys"][other], purpose)
+
+
+def _sealed(party: "Party", other: int, about: str, content: bytes) -> NDArray[np.uint8]:
+    """A message that only the other party can read."""
+    if not _private(party):
+        return np.frombuffer(content, dtype=np.uint8)
+    told = f"{about} {party.number} {other}"
+    return sealing.seal(_shared(party, other, told), content, told)
+
+
+def _opened(party: "Party", other: int, about: str, sealed: NDArray[np.uint8]) -> bytes:
+    if not _private(party):
+        return sealed.tobytes()
+    told = f"{about} {other} {party.number}"
+    return sealing.unseal(_shared(party, other, told), sealed, told)
+
+
+def _mask(party: "Party", other: int, purpose: str, like: NDArray[Any]) -> NDArray[Any]:
+    """Words that two parties can compute."""
+    unsigned = np.dtype(f"u{like.dtype.itemsize}")
+    drawn = sealing.mask(_shared(party, other, purpose), like.size, unsigned)
+    return drawn.view(like.dtype).reshape(like.shape)
+
+
+def _from(query: Message) -> Iterator[tuple[int, NDArray[Any]]]:
+    """What other parties sent, by their numbers."""
+    return ((int(name), query[name]) for name in sorted(query) if name.isdecimal())
