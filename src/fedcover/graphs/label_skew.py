@@ -4,7 +4,8 @@ Every label's nodes are spread over the clients by shares from a symmetric Diric
 and Brown (2019, "Measuring the effects of non-identical data distribution for federated visual
 classification") brought Dirichlet's β into use as the measure of skew; to draw the shares label by
 label, and again until no client is too small, is from Yurochkin et al. (2019, "Bayesian
-nonparametric federated learning of neural networks").
+nonparametric federated learning of neural networks"), whose code besides gives no more to clients
+that have an even share: left out here, so that shares stay Dirichlet's.
 """
 
 import numpy as np
