@@ -30,6 +30,8 @@ def shown(
     sizes=None,
     epsilon=None,
     privacy=None,
+    edges=500,
+    **division,
 ):
     """The summary of cells whose coverage, for two seeds and 100 re-splits, has the error 0.005."""
     numbers = {
@@ -55,9 +57,14 @@ def shown(
         seeds=seeds,
         resplits=resplits,
         epsilon=epsilon,
+        **division,
     )
     stream = io.StringIO()
-    info = {"graph": {"name": name, "unlabelled": unlabelled}, "privacy": privacy}
+    info = {
+        "graph": {"name": name, "unlabelled": unlabelled, "edges": edges},
+        "cut_edges": [20, 39],
+        "privacy": privacy,
+    }
     tables = (pl.DataFrame(results), pl.DataFrame(groups), pl.DataFrame(), pl.DataFrame())
     finished = Run(config, *tables, info)
     run.summary(Console(file=stream, width=width), finished)
@@ -81,7 +88,7 @@ def read_tables(text):
 
 def test_a_row_holds_size_spread_coverage_of_resplits_and_split_empty_sets_and_accuracy():
     text = shown(0.9, split=0.91)
-    assert "toy, 3 clients, gcn" in text
+    assert "toy, 3 clients by metis, 5.9% of edges between clients, gcn: labels" in text
     (row,) = (line.split() for line in text.splitlines() if " fed " in line)
     assert row == ["lac", "exact", "fed", "2.50", "±", "0.71", "0.900", "0.910", "0.04", "0.750"]
     assert "over 2 seeds" in text
@@ -120,7 +127,7 @@ def test_levels_that_do_not_fit_go_to_further_tables_with_every_cell_whole(width
 def test_recipes_are_named_in_full_with_their_methods_model():
     methods = ("fed+prior+mix", "restored+prior", "fedsage++prior+tuned")
     text = shown(0.99, methods=methods, scores=("slac",), alphas=(0.05, 0.1, 0.2), width=80)
-    assert text.startswith("toy, 3 clients, gcn, sage:")
+    assert text.startswith("toy, 3 clients by metis, 5.9% of edges between clients, gcn, sage:")
     for _, rows in read_tables(text):
         assert [row[:3] for row in rows] == [["slac", "exact", method] for method in methods]
     assert "…" not in text
@@ -136,9 +143,24 @@ def test_columns_move_closer_before_levels_part_and_empty_lines_stay(width, gap)
     assert (above.strip(), below.strip()) == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("division", "said"),
+    [
+        ({"partition": "louvain"}, "by louvain"),
+        ({"partition": "random"}, "at random"),
+        ({"partition": "given"}, "as given"),
+        ({"partition": "label-skew", "beta": 0.1}, "by label-skew (beta 0.1)"),
+    ],
+)
+def test_the_heading_says_how_the_graph_was_cut_and_what_share_of_edges(division, said):
+    start = f"toy, 3 clients {said}"
+    assert shown(0.9, **division).startswith(f"{start}, 5.9% of edges between clients, gcn:")
+    assert shown(0.9, **division, edges=59).startswith(f"{start}, 50.0% of edges between")
+
+
 def test_one_of_a_thing_is_in_the_singular():
     text = shown(0.9, seeds=1, resplits=1, clients=1)
-    assert "toy, 1 client, gcn" in text
+    assert "toy, 1 client by metis, " in text
     assert "Size: mean over 1 seed. Coverage" in text
     assert "1 calibration/test re-split.\n" in text
     assert "±" not in text
@@ -146,7 +168,7 @@ def test_one_of_a_thing_is_in_the_singular():
 
 @pytest.mark.parametrize("name", ["my[bold]graph[/]", "[/red]", ":warning: x", "back\\"])
 def test_a_graphs_name_is_shown_as_it_is_spelt(name):
-    assert shown(0.9, name=name).startswith(f"{name}, 3 clients, gcn: labels in a set")
+    assert shown(0.9, name=name).startswith(f"{name}, 3 clients by metis, ")
     stream = io.StringIO()
     row = GraphRow(name, GraphStats(1, 2, 3, 4), f"note on {name}")
     graphs.graph(Console(file=stream, width=100), [row])

@@ -12,6 +12,8 @@ import pytest
 from fedcover.carriers.network.journal import FILE, record
 from fedcover.carriers.network.messages import Place
 from fedcover.cli import main
+from fedcover.graphs import load
+from fedcover.graphs import partition as divide
 
 
 @pytest.fixture
@@ -62,6 +64,22 @@ def test_init_does_not_replace_what_was_agreed(fedcover, party: Path) -> None:
     assert "another schema" in text
 
 
+def test_a_graph_is_cut_into_folders_and_the_cut_is_told(
+    fedcover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    skew = ("--partition", "label-skew", "--beta", "0.2")
+    status, text = fedcover("partition", "cora", *skew, "--out", "sites")
+    assert status == 0
+    kept = sum(len(pl.read_parquet(file)) for file in Path("sites").glob("*/edges.parquet"))
+    lost = 10138 // 2 - kept
+    told = f"{lost} edges between them, {lost / 5069:.1%} of all, are in none of the folders"
+    assert told in text
+    sizes = [len(pl.read_parquet(file)) for file in sorted(Path("sites").glob("*/nodes.parquet"))]
+    expected = divide(load("cora"), 3, "label-skew", beta=0.2)
+    assert sizes == np.bincount(expected.client).tolist()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -72,6 +90,7 @@ def test_init_does_not_replace_what_was_agreed(fedcover, party: Path) -> None:
         (("ledger", "show", "nowhere"), "nowhere"),
         (("ledger", "show", ".", "--direction", "left"), "up or down"),
         (("partition", "cora", "--clients", "0"), "clients is 0"),
+        (("partition", "cora", "--beta", "2"), "beta is 2, which needs partition 'label-skew'."),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(

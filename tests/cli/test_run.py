@@ -4,6 +4,7 @@ import io
 import json
 import sys
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -57,7 +58,10 @@ def test_run_writes_the_folder_and_shows_a_table(fedcover, here):
     assert status == 0
     assert listing(here / "deep/result") == FILES
     assert listing(here / "deep") == ["result"]
-    assert "own, 2 clients, gcn" in out
+    info = json.loads((here / "deep/result/run.json").read_text())
+    share = np.mean(info["cut_edges"]) / info["graph"]["edges"]
+    heading = f"own, 2 clients by metis, {share:.1%} of edges between clients, gcn:"
+    assert heading in " ".join(out.split())
     for word in ("lac", "exact", "loc", "fed", BEST, "central", "0.95", "0.9", "0.8"):
         assert word in out.split()
     assert "mean over seeds and 5 calibration/test re-splits" in out

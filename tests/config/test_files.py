@@ -53,7 +53,7 @@ PERSONALS = st.builds(
 CONFIGS = st.builds(
     Config,
     clients=st.none() | COUNT,
-    partition=st.sampled_from(["metis", "louvain", "random", "given"]),
+    partition=st.sampled_from(["metis", "louvain", "random", "label-skew", "given"]),
     methods=some(st.sampled_from(["loc", "fed", "gen", "fedsage+", "fed+prox+prior+mix"])),
     model=st.sampled_from(["gcn", "sage"]),
     scores=some(st.sampled_from(["lac", "aps", "aps-det", "raps", "daps"])),
@@ -103,8 +103,8 @@ def test_presets_are_read_back(tmp_path, preset):
 def test_what_is_written_by_hand():
     text = to_toml(Config(lr=1e-05, patience=7, personal=PersonalSettings(shrinkage=float("inf"))))
     head = text.partition("\n[gen]\n")[0].splitlines()
-    assert head[:3] == ["clients = 10", 'partition = "metis"', head[2]]
-    assert head[2] == 'methods = ["loc", "fed", "fed+prox+prior+mix", "central"]'
+    assert head[:3] == ["clients = 10", 'partition = "metis"', "beta = 0.5"]
+    assert 'methods = ["loc", "fed", "fed+prox+prior+mix", "central"]' in head
     assert {"lr = 1e-05", "patience = 7", "# epsilon: not set", "empty_sets = true"} <= set(head)
     assert tomllib.loads(text)["personal"]["shrinkage"] == float("inf")
     assert tomllib.loads(text)["gen"]["vae"]["min_cluster"] == 5

@@ -1,9 +1,11 @@
 from dataclasses import FrozenInstanceError, asdict
+from inspect import signature
 
 import numpy as np
 import pytest
 
 from fedcover import Config, UsageError
+from fedcover.graphs import partition
 
 NAN, INF = float("nan"), float("inf")
 
@@ -108,6 +110,8 @@ REFUSED = [
         ]
     ),
     ({"partition": "kmeans"}, "partition is 'kmeans'; it must be one of metis, louvain, random,"),
+    ({"beta": 0.1}, "beta is 0.1, which needs partition 'label-skew'."),
+    ({"partition": "label-skew", "beta": 0}, "beta is 0; it must be a positive number."),
     ({"model": "gat"}, "model is 'gat'; it must be one of gcn, sage."),
     ({"temperature": "hot"}, "temperature is 'hot'; it must be one of pooled, averaged, none."),
     ({"alphas": ()}, "alphas is empty; give at least one alpha."),
@@ -153,7 +157,10 @@ REFUSED = [
         "scores has 3; it must be one of lac, aps, aps-det, raps, daps, dlac, snaps, slac.",
     ),
     ({"quantiles": b"exact"}, "quantiles is b'exact'; it must be a tuple of words."),
-    ({"partition": None}, "partition is None; it must be one of metis, louvain, random, given."),
+    (
+        {"partition": None},
+        "partition is None; it must be one of metis, louvain, random, label-skew,",
+    ),
     ({"model": ["gcn"]}, "model is ['gcn']; it must be one of gcn, sage."),
     ({"clients": True}, "clients is True; it must be a whole number of 1 or more."),
     ({"seeds": True}, "seeds is True; it must be a whole number of 1 or more."),
@@ -245,7 +252,13 @@ def test_given_clients_need_no_number_and_may_have_one():
     assert Config.preset("paper", partition="given").clients is None
 
 
-@pytest.mark.parametrize("partition", ["metis", "louvain", "random"])
+def test_beta_is_label_skews_and_its_default_that_of_partition():
+    assert Config(partition="label-skew", beta=2).beta == 2
+    assert Config(partition="random", beta=0.5) == Config(partition="random")
+    assert signature(partition).parameters["beta"].default == Config().beta
+
+
+@pytest.mark.parametrize("partition", ["metis", "louvain", "random", "label-skew"])
 def test_the_other_partitions_make_ten_clients_unless_told(partition):
     assert Config(partition=partition).clients == 10
     assert Config(partition=partition, clients=None) == Config(partition=partition, clients=10)

@@ -11,6 +11,8 @@ from fedcover.errors import DataError, UsageError
 from fedcover.graphs import boundary, client_graphs, load, partition
 from fedcover.graphs.partition import MAX_SEED
 
+DRAWN = ["metis", "louvain", "random", "label-skew"]
+
 
 @pytest.fixture(scope="module")
 def cora():
@@ -31,7 +33,7 @@ def edge_set(edges):
     return set(map(tuple, np.asarray(edges).T.tolist()))
 
 
-@pytest.mark.parametrize("method", ["metis", "louvain", "random"])
+@pytest.mark.parametrize("method", DRAWN)
 @pytest.mark.parametrize("clients", [1, 3, 10])
 def test_clients_and_cut_make_up_the_graph(cora, method, clients):
     division = partition(cora, clients, method)
@@ -48,7 +50,7 @@ def test_clients_and_cut_make_up_the_graph(cora, method, clients):
     assert (division.client[source] != division.client[target]).all()
 
 
-@pytest.mark.parametrize("method", ["metis", "louvain", "random"])
+@pytest.mark.parametrize("method", DRAWN)
 def test_seeds(cora, method):
     first, again = partition(cora, 5, method, seed=0), partition(cora, 5, method, seed=0)
     assert np.array_equal(first.client, again.client)
@@ -137,7 +139,13 @@ def test_graph_without_edges(make_graph, method):
         (True, "metis", 0, UsageError, "clients is True"),
         (None, "metis", 0, UsageError, "clients is None"),
         (7, "random", 0, UsageError, "clients is 7, but tiny has only 6 nodes"),
-        (2, "meti", 0, UsageError, "'meti', but must be one of metis, louvain, random, given"),
+        (
+            2,
+            "meti",
+            0,
+            UsageError,
+            "'meti', but must be one of metis, louvain, random, label-skew, given",
+        ),
         (2, "metis", -1, UsageError, "seed is -1"),
         (2, "metis", 2**31, UsageError, "seed is 2147483648"),
         (2, "metis", 0.5, UsageError, "seed is 0.5"),
@@ -151,6 +159,13 @@ def test_refusals(two_triangles, clients, method, seed, error, fragment):
         partition(two_triangles, clients, method, seed)
     assert fragment in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("beta", [0, -1.0, float("nan"), float("inf"), "0.5", True, None])
+def test_beta_is_a_positive_number(two_triangles, beta):
+    with pytest.raises(UsageError) as caught:
+        partition(two_triangles, 2, "label-skew", beta=beta)
+    assert str(caught.value) == f"beta is {beta!r}, but must be a positive number."
 
 
 def test_given_refuses_another_number(with_clients):
@@ -173,7 +188,7 @@ def test_the_other_methods_ask_for_fewer_clients(two_triangles):
         partition(two_triangles, 6, "metis")
 
 
-@pytest.mark.parametrize("method", ["metis", "louvain", "random"])
+@pytest.mark.parametrize("method", DRAWN)
 def test_an_edge_out_of_range_is_refused_and_not_followed(two_triangles, method):
     two_triangles.edge_index[1, 3] = 70  # METIS would read beyond its arrays
     with pytest.raises(DataError, match="edge_index has node 70 at position 3; the graph has 6"):

@@ -373,6 +373,20 @@ def test_hostile_names_are_only_text(visit, toy_folder):
     assert page.locator("h1").inner_text() == "<toy>, 3 clients"
 
 
+def test_the_lead_says_how_the_graph_was_cut_where_it_is_known(visit, cora_folder, tmp_path):
+    info = json.loads((cora_folder / "run.json").read_text())
+    share = sum(info["cut_edges"]) / 2 / info["graph"]["edges"]
+    said = visit(cora_folder / "report.html").locator("#lead").inner_text()
+    shown = f"{100 * share:.{1 if share < 0.0995 else 0}f}%"
+    divided = "A graph of 2,485 nodes, divided among 3 clients who do not share it"
+    assert said.startswith(f"{divided} (metis; {shown} of its edges lie between clients). For each")
+    del info["cut_edges"]
+    other = shutil.copytree(cora_folder, tmp_path / "run")
+    (other / "run.json").write_text(json.dumps(info))
+    said = visit(write_run_page(other)).locator("#lead").inner_text()
+    assert said.startswith(f"{divided}. For each")
+
+
 def test_an_old_folder_says_why_there_is_no_drawing(visit, toy_folder, tmp_path):
     old = shutil.copytree(toy_folder, tmp_path / "run")
     for name in ("nodes", "edges", "scores"):

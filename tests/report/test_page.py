@@ -100,6 +100,17 @@ def test_the_same_folder_gives_the_same_bytes_and_nothing_beside(copy):
     assert [path.name for path in copy.parent.iterdir()] == ["run"]
 
 
+def test_the_share_of_edges_between_clients_is_the_mean_over_seeds(copy):
+    info = json.loads((copy / "run.json").read_text())
+    shares = [cut / info["graph"]["edges"] for cut in info["cut_edges"]]
+    assert shares[0] != shares[1]
+    shown = payload_of(copy / "report.html")["cut_share"]
+    assert shown == pytest.approx(sum(shares) / 2, abs=1e-5)
+    del info["cut_edges"]  # as over a network, where nobody knows
+    (copy / "run.json").write_text(json.dumps(info))
+    assert payload_of(write_run_page(copy))["cut_share"] is None
+
+
 def test_cora_is_small_enough(cora_folder):
     assert (cora_folder / "report.html").stat().st_size < 2_000_000
 

@@ -13,7 +13,7 @@ EXAMPLES = examples(
     "fedcover inspect my-graph --clients 5 --json",
 )
 SEED = 0  # of the partition and the split: a run's first
-Command = with_settings("clients", "partition", "test")
+Command = with_settings("clients", "partition", "beta", "test")
 
 
 def inspect(
@@ -47,7 +47,7 @@ def inspect(
         parts, roles = repetition.partition, repetition.roles
     except DataError as error:  # a client too small to split is still worth looking at
         refusal = error
-        parts, roles = divide(loaded, config.clients, config.partition, SEED), None
+        parts, roles = divide(loaded, config.clients, config.partition, SEED, config.beta), None
     found = inspect_graph(loaded, parts, roles, config.alphas)
     if as_json:
         print(json.dumps(asdict(found) | {"sentences": found.sentences()}, ensure_ascii=False))

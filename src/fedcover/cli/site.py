@@ -112,8 +112,9 @@ def partition(
     clients: Annotated[int, number("K", "Number of sites.")] = 3,
     out: Annotated[Path | None, option("DIR", "Where to (default: GRAPH-K-sites).")] = None,
     method: Annotated[
-        str, option("NAME", "metis, louvain, random, given.", "--partition")
+        str, option("NAME", "metis, louvain, random, label-skew, given.", "--partition")
     ] = "metis",
+    beta: Annotated[float, option("B", "Of label-skew: the smaller, the more sites differ.")] = 0.5,
     seed: Annotated[int, number("N", "Of the partition and of the split.")] = 0,
     data: Data = None,
 ) -> None:
@@ -124,14 +125,16 @@ def partition(
     from fedcover.graphs.sites import site_folders, write_sites
     from fedcover.simulation.repetition import prepare
 
-    config = Config(clients=None if method == "given" else clients, partition=method)
+    given = method == "given"
+    config = Config(clients=None if given else clients, partition=method, beta=beta)
     loaded = check_graph(load(graph, data))
     cut = prepare(loaded, config, seed)
     folder = out or Path(f"{loaded.name}-{cut.partition.clients}-sites")
     schema = write_sites(folder, loaded, cut.partition, cut.roles)
-    lost = cut.partition.cut_edges.shape[1] // 2
+    lost, edges = cut.partition.cut_edges.shape[1] // 2, int(loaded.num_edges) // 2
     names = ", ".join(site.name for site in site_folders(folder))
     print(
-        f"{folder}: {names}; {lost} edges between them are in none of the folders\n"
+        f"{folder}: {names}; {lost} edges between them, {lost / max(edges, 1):.1%} of all, are in "
+        f"none of the folders\n"
         f"fingerprint: {schema.fingerprint}"
     )

@@ -12,6 +12,7 @@ from fedcover.errors import UsageError
 
 CLIENTS = 10  # unless the graph brings its own
 MATCHED = 1000  # edges between clients that a simulation matches privately, unless told
+BETA = 0.5
 
 
 def at_least(least: int) -> Rule:
@@ -237,7 +238,7 @@ class Config(Settings):
         "metis", "How to cut the graph (given: by client column).", names.PARTITIONS, simulated=True
     )
     beta: float = setting(
-        0.5,
+        BETA,
         "Of label-skew, Dirichlet's β: the smaller, the more clients differ.",
         POSITIVE,
         simulated=True,
@@ -356,6 +357,8 @@ class Config(Settings):
         super().__post_init__()
         if self.clients is None and self.partition != "given":
             self._keep("clients", CLIENTS)
+        if self.beta != BETA and self.partition != "label-skew":
+            raise UsageError(f"beta is {self.beta:g}, which needs partition 'label-skew'.")
         if self.test is not None and self.train + self.test >= 1:
             raise UsageError(
                 f"train is {self.train:g} and test is {self.test:g}, which leaves no node to "

@@ -14,6 +14,7 @@ from fedcover.display.terminal import full_width, number, table, with_spread
 from fedcover.report.summary import (
     STANDARD_ERRORS,
     closed_share,
+    cut_share,
     is_rejected,
     promised,
     split_below,
@@ -30,10 +31,9 @@ def summary(console: Console, finished: Run) -> None:
     """
     config = finished.config
     rows = summarise(finished.results, finished.groups, config.resplits, finished.info)
-    clients = _count(finished.results["clients"][0], "client")
     methods = [METHODS[recipe_of(name).base] for name in config.methods]
     models = ", ".join(dict.fromkeys(method.model or config.model for method in methods))
-    title = f"{finished.info['graph']['name']}, {clients}, {models}"
+    title = f"{finished.info['graph']['name']}, {_division(finished)}, {models}"
     # A Text is printed as it stands: no markup and no emoji code in a graph's name is obeyed.
     console.print(Text(f"{title}: labels in a set, and their coverage", style="table.title"))
     tables = _fitting(console, rows, config)
@@ -83,6 +83,16 @@ def summary(console: Console, finished: Run) -> None:
             console.print(_grid(name, grids), soft_wrap=True)
     if finished.info.get("privacy"):
         console.print(_privacy_sentence(finished.info["privacy"]), highlight=False)
+
+
+def _division(finished: Run) -> str:
+    """Into how many clients the graph was cut, how, and what share of its edges that took."""
+    method = finished.config.partition
+    skew = f"by label-skew (beta {finished.config.beta:g})"
+    ways = {"given": "as given", "random": "at random", "label-skew": skew}
+    way = ways.get(method, f"by {method}")
+    clients = _count(finished.results["clients"][0], "client")
+    return f"{clients} {way}, {cut_share(finished.info):.1%} of edges between clients"
 
 
 _SPLITS = ("splits that were calibrated", "split that you gave, which all seeds share")

@@ -5,6 +5,7 @@ The edges between clients are those nobody sees in the federation; the paper cal
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import adjacency, source_of
 from fedcover.graphs.check import check_graph
+from fedcover.graphs.label_skew import label_skew
 from fedcover.graphs.labels import check_count, is_integer
 from fedcover.graphs.splits import by_client
 
@@ -42,24 +44,32 @@ class ClientGraph:
 
 
 def partition(
-    graph: Data, clients: int | None = None, method: str = "metis", seed: int = 0
+    graph: Data,
+    clients: int | None = None,
+    method: str = "metis",
+    seed: int = 0,
+    beta: float = 0.5,
 ) -> Partition:
     """Give every node of ``graph`` to exactly one of ``clients`` clients.
 
     ``metis``: METIS k-way, about equal sizes and few cut edges (the paper's). ``louvain``:
     Louvain communities, the largest first, each to the client with the fewest nodes so far; a
     community is never divided, so there are at most as many clients as communities. ``random``:
-    equal sizes (± 1), no structure. ``given``: the graph's own ``client`` column, which fixes the
-    number of clients. The same seed gives the same division (METIS: on the same platform).
-    The graph passes :func:`check_graph` first, since METIS crashes on edges out of range.
+    equal sizes (± 1), no structure. ``label-skew``: clients with different labels, the more so the
+    smaller ``beta`` (:func:`~fedcover.graphs.label_skew.label_skew`). ``given``: the graph's own
+    ``client`` column, which fixes the number of clients. The same seed gives the same division
+    (METIS: on the same platform). The graph passes :func:`check_graph` first, since METIS crashes
+    on edges out of range.
     """
     if method not in METHODS:
         raise UsageError(f"partition is {method!r}, but must be one of {', '.join(METHODS)}.")
     if not is_integer(seed) or not 0 <= seed <= MAX_SEED:
         raise UsageError(f"seed is {seed!r}, but must be an integer from 0 to {MAX_SEED}.")
+    if not (is_integer(beta) or isinstance(beta, float | np.floating)) or not 0 < beta < inf:
+        raise UsageError(f"beta is {beta!r}, but must be a positive number.")
     graph = check_graph(graph)
     names = _client_names(graph, clients, method)
-    client = METHODS[method](graph, len(names), int(seed))
+    client = METHODS[method](graph, len(names), int(seed), float(beta))
     without = np.flatnonzero(np.bincount(client, minlength=len(names)) == 0)
     if len(without):
         remedy = f" after partition {method!r} into {len(names)} clients; take fewer clients."
@@ -113,7 +123,7 @@ def _client_names(graph: Data, clients: int | None, method: str) -> tuple[str, .
     return tuple(map(str, range(number)))
 
 
-def _metis(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
+def _metis(graph: Data, clients: int, seed: int, _beta: float) -> NDArray[np.int64]:
     import pymetis
 
     source, target = graph.edge_index.numpy()
@@ -127,7 +137,7 @@ def _metis(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
     return np.asarray(result.vertex_part, dtype=np.int64)
 
 
-def _louvain(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
+def _louvain(graph: Data, clients: int, seed: int, _beta: float) -> NDArray[np.int64]:
     import networkx
 
     whole = networkx.from_scipy_sparse_array(adjacency(graph))
@@ -146,18 +156,19 @@ def _louvain(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
     return client
 
 
-def _random(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:
+def _random(graph: Data, clients: int, seed: int, _beta: float) -> NDArray[np.int64]:
     return np.random.default_rng(seed).permutation(np.arange(int(graph.num_nodes)) % clients)
 
 
-def _given(graph: Data, clients: int, seed: int) -> NDArray[np.int64]:  # noqa: ARG001
+def _given(graph: Data, _clients: int, _seed: int, _beta: float) -> NDArray[np.int64]:
     return graph.client.numpy()  # type: ignore[no-any-return]
 
 
-METHODS: dict[str, Callable[[Data, int, int], NDArray[np.int64]]] = {
+METHODS: dict[str, Callable[[Data, int, int, float], NDArray[np.int64]]] = {
     "metis": _metis,
     "louvain": _louvain,
     "random": _random,
+    "label-skew": label_skew,
     "given": _given,
 }
-"""The ways to divide a graph; each maps (graph, clients, seed) to a client for each node."""
+"""The ways to divide a graph; each maps (graph, clients, seed, beta) to a client for each node."""

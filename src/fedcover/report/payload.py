@@ -12,7 +12,7 @@ from fedcover.conformal import RULES
 from fedcover.report.cells import KINDS, SETTING, Cell, cells, is_option, view_key, views
 from fedcover.report.explorer import ABSENT, explorer
 from fedcover.report.folder import Stored
-from fedcover.report.summary import with_spread
+from fedcover.report.summary import cut_share, with_spread
 from fedcover.report.verdict import grid_cards, recommended, run_cards
 from fedcover.tables import KEY
 
@@ -64,7 +64,7 @@ def run_payload(stored: Stored) -> dict[str, Any]:
         "partition": results["partition"][0],
         "first_seed": results["seed"][0],
         "graph": info.get("graph", {}),
-        "cut_edges": (info.get("cut_edges") or [None])[0],
+        "cut_share": cut_share(info),
         "notes": info.get("notes", []),
         "config": config,
         "versions": {"fedcover": info.get("fedcover"), **info.get("versions", {})},

@@ -9,6 +9,7 @@ errors, checks the arithmetic (docs/guarantee.md).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
+from statistics import fmean
 from typing import Any
 
 import polars as pl
@@ -41,6 +42,12 @@ def summarise(
     """A run's cells (see :func:`summarise_rows`): one for each score, rule, method and level."""
     rows = with_spread(results, groups).with_columns(pl.lit(resplits).alias("resplits"))
     return summarise_rows(rows, CELL, info)
+
+
+def cut_share(info: Info) -> float | None:
+    """What share of the edges lies between clients, mean over seeds; None where nobody knows."""
+    cut, edges = info.get("cut_edges"), info.get("graph", {}).get("edges")
+    return fmean(cut) / max(edges, 1) if cut and edges is not None else None
 
 
 def with_spread(results: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:

@@ -61,7 +61,7 @@ class Federation:
 
 def prepare(graph: Data, config: Config, seed: int) -> Repetition:
     """Cut the graph and give every node its role."""
-    parts = partition(graph, config.clients, config.partition, seed)
+    parts = partition(graph, config.clients, config.partition, seed, config.beta)
     restored = any(recipe_of(name).method.graph == "restored" for name in config.methods)
     data = cut_parties(graph, parts, config, seed, restored=restored)
     return Repetition(graph, parts, seed, data)

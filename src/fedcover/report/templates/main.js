@@ -48,7 +48,8 @@ function showLead() {
     return;
   }
   const first = rows[0], graph = data.graph;
-  lead.textContent = `${graph.nodes ? `A graph of ${graph.nodes.toLocaleString("en")} nodes, divided among ${count(first.clients, "client")} who do not share it. ` : ""}For each node a set of labels: how large the sets are${data.measured ? ", and how often they contain the true one" : ""}. ${count(data.methods.length, "method")}, ${count(first.seeds, "seed")}.`;
+  const cut = data.cut_share === null ? "" : ` (${data.partition}; ${percent(data.cut_share)} of its edges lie between clients)`;
+  lead.textContent = `${graph.nodes ? `A graph of ${graph.nodes.toLocaleString("en")} nodes, divided among ${count(first.clients, "client")} who do not share it${cut}. ` : ""}For each node a set of labels: how large the sets are${data.measured ? ", and how often they contain the true one" : ""}. ${count(data.methods.length, "method")}, ${count(first.seeds, "seed")}.`;
 }
 
 function buildContents() {
