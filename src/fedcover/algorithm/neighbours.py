@@ -62,8 +62,8 @@ def exchange(
         total: Message = yield Sum(SUMS, "far ends", query, owner, own, to, check)
         if int(total["parties"][0]) != len(to):
             raise DataError(
-                f"a party's term is missing in the sums for {names[owner]}, and masks do not cancel "
-                "without it; start the job again to go on from here."
+                f"a party's term is missing in the sums for {names[owner]}, and masks do not "
+                "cancel without it; start the job again to go on from here."
             )
         numbers, sums = total["numbers"] % (1 << 32), total["sums"].copy()
         sums[numbers < least] = 0  # whatever the owner says: this is for nobody

@@ -61,8 +61,8 @@ neighbours. Keep it as you keep the data: whoever has this folder can test a gue
 or features, and whoever also has the features and edges can compute the scores again and so read
 the calibration nodes' labels off."""
 
-GENERATED = """The neighbours that stand for other clients' nodes, generated ones or means of their features,
-are in it as well."""
+GENERATED = """The neighbours that stand for other clients' nodes, generated ones or means of their
+features, are in it as well."""
 
 
 def save_predictor(predictor: Predictor, folder: Path) -> Path:
