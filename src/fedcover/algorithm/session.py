@@ -144,9 +144,7 @@ class Session:
             outcome.parts.append(SUMMARISER)
             if SUMMARISER not in self._trained:
                 summariser = recipe_of(SUMMARISER.rpartition("/")[0])
-                self._trained[SUMMARISER] = yield from self._model(
-                    "shared", SUMMARISER, summariser
-                )
+                self._trained[SUMMARISER] = yield from self._model("shared", SUMMARISER, summariser)
         if self._received is None:
             size = self.classes, self.features, self.census, self.parties
             self._received = yield from exchange(self.config, *size)

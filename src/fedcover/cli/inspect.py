@@ -4,7 +4,17 @@ import json
 from dataclasses import asdict
 from typing import Annotated
 
-from fedcover.cli.options import Data, Graph, Group, Missing, examples, given, option, with_settings
+from fedcover.cli.options import (
+    Data,
+    Graph,
+    Group,
+    Match,
+    Missing,
+    examples,
+    given,
+    option,
+    with_settings,
+)
 from fedcover.errors import DataError
 
 EXAMPLES = examples(
@@ -13,13 +23,16 @@ EXAMPLES = examples(
     "fedcover inspect my-graph --clients 5 --json",
 )
 SEED = 0  # of the partition and the split: a run's first
-Command = with_settings("clients", "partition", "beta", "test")
+Command = with_settings(
+    "clients", "partition", "beta", "cut_edges", "known_share", "neighbour_least", "test"
+)
 
 
 def inspect(
     graph: Graph,
     missing: Missing = "refuse",
     group: Group = None,
+    match: Match = None,
     alpha: Annotated[
         list[float] | None, option("A", "A level of error; may be repeated (default: as in run).")
     ] = None,
@@ -37,10 +50,11 @@ def inspect(
     from fedcover.graphs import check_graph, load
     from fedcover.graphs.inspection import inspect as inspect_graph
     from fedcover.graphs.partition import partition as divide
-    from fedcover.simulation.repetition import prepare
+    from fedcover.party.data import known_edges
+    from fedcover.simulation.repetition import prepare, settled
 
-    config = Config.preset("default", alphas=alpha or None, **given())
-    loaded = check_graph(load(graph, data, missing=missing, group=group))
+    loaded = check_graph(load(graph, data, missing=missing, group=group, match=match))
+    config = settled(Config.preset("default", alphas=alpha or None, **given()), loaded)
     refusal = None
     try:
         repetition = prepare(loaded, config, SEED)
@@ -48,7 +62,9 @@ def inspect(
     except DataError as error:  # a client too small to split is still worth looking at
         refusal = error
         parts, roles = divide(loaded, config.clients, config.partition, SEED, config.beta), None
-    found = inspect_graph(loaded, parts, roles, config.alphas)
+    known = known_edges(parts, config, SEED)
+    least = config.neighbour.least
+    found = inspect_graph(loaded, parts, roles, config.alphas, known, least)
     if as_json:
         print(json.dumps(asdict(found) | {"sentences": found.sentences()}, ensure_ascii=False))
     else:

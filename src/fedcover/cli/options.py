@@ -66,6 +66,10 @@ ConfigFile = Annotated[
 Data = Annotated[str | None, option("DIR", "Folder of raw files, in PyG's layout.")]
 Graph = Annotated[str, argument("GRAPH", "A name (cora, …) or the path of your own graph.")]
 Group = Annotated[str | None, option("COLUMN", "Column of nodes' groups; not a feature.")]
+Match = Annotated[
+    str | None,
+    option("COLUMN", "Column of keys: clients' nodes with the same one are linked; no feature."),
+]
 Missing = Annotated[str, option("M", "Empty features: refuse or impute.", choices=MISSING)]
 Preset = Annotated[
     str | None,

@@ -26,6 +26,7 @@ def run(
     data: options.Data = None,
     missing: options.Missing = "refuse",
     group: options.Group = None,
+    match: options.Match = None,
     out: Annotated[
         Path | None, option("DIR", "Run folder (default: runs/GRAPH-K, or runs/GRAPH-given).")
     ] = None,
@@ -52,7 +53,7 @@ def run(
     began = time.perf_counter()
     if out is not None:
         check_target(out)
-    loaded = load(graph, data, missing=missing, group=group)
+    loaded = load(graph, data, missing=missing, group=group, match=match)
     folder = out or Path("runs") / f"{loaded.name}-{config.clients or config.partition}"
     check_target(folder)
     if holds_run(folder) and not quiet:

@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+from fedcover.cli import options
 from fedcover.cli.options import Data, Graph, argument, examples, group, number, option, words
 from fedcover.errors import DataError, UsageError, require
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data as PartyGraph
 
 app = group(
     "A party's side of a federation: init, run.",
@@ -33,6 +37,7 @@ def init(
     labels: Annotated[
         str | None, option("A,B,…", "All labels, if the party that makes the schema lacks some.")
     ] = None,
+    match: options.Match = None,
 ) -> None:
     """Check a party's folder, and that it has the agreed schema; without one, make it."""
     from fedcover.files import write_whole
@@ -44,10 +49,10 @@ def init(
         raise DataError(f"{folder} is not a folder.")
     if schema and labels:
         raise UsageError("--labels are for the party that makes the schema; --schema has its own.")
-    agreed = read_schema(schema) if schema else read_schema_of(folder)
+    agreed = read_schema(schema) if schema else read_schema_of(folder, match=match)
     if labels is not None:
         agreed = replace(agreed, labels=words("labels", labels) or ())
-    graph = read_folder(folder, agreed)
+    graph = read_folder(folder, agreed, match=match)
     target = folder / SCHEMA_FILE
     if target.exists() and read_schema(target) != agreed:
         raise UsageError(
@@ -60,7 +65,28 @@ def init(
     print(
         f"{folder}: {graph.num_nodes} nodes{without}, {edges} edges, "
         f"{len(agreed.feature_names)} features, {len(agreed.labels)} labels\n"
+        f"{_links(graph)}"
         f"schema: {target}\nfingerprint: {agreed.fingerprint}"
+    )
+
+
+def _links(graph: "PartyGraph") -> str:
+    """A line about the edges to other parties that the folder lists, if it does."""
+    from collections import Counter
+
+    from fedcover.config.settings import NeighbourSettings
+
+    least = NeighbourSettings().least
+    if "match_keys" in graph:
+        keyed = sum(key is not None for key in graph.match_keys)
+        return f"keys: {keyed} nodes have one; whoever has the same is a neighbour\n"
+    if "links" not in graph:
+        return ""
+    to = ", ".join(f"{count} to {party}" for party, count in Counter(graph.links.party).items())
+    enough = sum(count >= least for count in Counter(graph.links.node.tolist()).values())
+    return (
+        f"links: {to or 'none'}; {enough} nodes have {least} or more, whose sum +neighbours can "
+        "give if the other parties list them, too\n"
     )
 
 
@@ -82,6 +108,7 @@ def run(
     name: Annotated[str | None, option("NAME", "The site's name (default: DIR's).")] = None,
     work: Annotated[Path | None, option("DIR", "For ledger, sets, memory (default: DIR).")] = None,
     port: Annotated[int | None, number("N", "A free port here, for the process itself.")] = None,
+    match: options.Match = None,
     insecure: Annotated[
         bool, option(None, "Without TLS; for trying on one machine alone.", "--insecure")
     ] = False,
@@ -98,7 +125,7 @@ def run(
     for flag, file in (("root-certificates", root_certificates), ("key", key)):
         if file is not None and not file.is_file():
             raise DataError(f"--{flag} names {file}, which is not a file.")
-    read_schema_of(folder)
+    read_schema_of(folder, match=match)
     node = f'site="{folder.resolve()}" work="{(work or folder).resolve()}" name="{name or ""}"'
     arguments = ["--superlink", superlink]
     arguments += ["--insecure"] if insecure else ["--root-certificates", str(root_certificates)]
@@ -115,6 +142,10 @@ def partition(
         str, option("NAME", "metis, louvain, random, label-skew, given.", "--partition")
     ] = "metis",
     beta: Annotated[float, option("B", "Of label-skew: the smaller, the more sites differ.")] = 0.5,
+    cut_edges: Annotated[
+        str, option("NAME", "unknown, or known: both their sites list them as links.")
+    ] = "unknown",
+    known_share: Annotated[float, option("X", "Share of them that is known.")] = 1.0,
     seed: Annotated[int, number("N", "Of the partition and of the split.")] = 0,
     data: Data = None,
 ) -> None:
@@ -123,18 +154,29 @@ def partition(
     from fedcover.graphs import load
     from fedcover.graphs.check import check_graph
     from fedcover.graphs.sites import site_folders, write_sites
+    from fedcover.party.data import known_edges
     from fedcover.simulation.repetition import prepare
 
     given = method == "given"
-    config = Config(clients=None if given else clients, partition=method, beta=beta)
+    config = Config(
+        clients=None if given else clients,
+        partition=method,
+        beta=beta,
+        methods=("fed",),
+        cut_edges=cut_edges,
+        known_share=known_share,
+    )
     loaded = check_graph(load(graph, data))
     cut = prepare(loaded, config, seed)
     folder = out or Path(f"{loaded.name}-{cut.partition.clients}-sites")
-    schema = write_sites(folder, loaded, cut.partition, cut.roles)
+    known = known_edges(cut.partition, config, seed)
+    schema = write_sites(folder, loaded, cut.partition, cut.roles, known)
     lost, edges = cut.partition.cut_edges.shape[1] // 2, int(loaded.num_edges) // 2
+    links = 0 if known is None else known.shape[1] // 2
+    where = f"{links} of them are links of both sites" if links else "are in none of the folders"
     names = ", ".join(site.name for site in site_folders(folder))
     print(
-        f"{folder}: {names}; {lost} edges between them, {lost / max(edges, 1):.1%} of all, are in "
-        f"none of the folders\n"
+        f"{folder}: {names}; {lost} edges between them, {lost / max(edges, 1):.1%} of all, "
+        f"{where}\n"
         f"fingerprint: {schema.fingerprint}"
     )

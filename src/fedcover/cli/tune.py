@@ -32,6 +32,7 @@ def tune(
     alpha: Annotated[float, option("A", "Level at which scores are compared.")] = 0.1,
     missing: options.Missing = "refuse",
     group: options.Group = None,
+    match: options.Match = None,
     preset: options.Preset = None,
     config_file: options.ConfigFile = None,
     data: options.Data = None,
@@ -55,7 +56,7 @@ def tune(
         config = replace(config, methods=usual_methods(config))
     options.use_threads(threads)
     options.check_out(out, ".toml")
-    loaded = load(graph, data, missing=missing, group=group)
+    loaded = load(graph, data, missing=missing, group=group, match=match)
     numbers = {"candidates": candidates, "seeds": seeds, "seed": seed}
     asked: dict[str, Any] = {name: count for name, count in numbers.items() if count is not None}
     budget = minutes or None

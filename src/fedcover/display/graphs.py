@@ -57,14 +57,17 @@ def inspection(console: Console, found: Inspection) -> None:
         few = tuple(sorted(few, key=lambda client: client.nodes)[:MOST_ROWS])
         title += f"; the {MOST_ROWS} smallest"
     silent = ("unlabelled",) if found.graph.unlabelled else ()
+    known = (f"{found.least}+ far ends",) if any(one.linked is not None for one in few) else ()
     headings = ("client", "nodes", "labelled", *silent, "calibration", "edges", "cut", "cut share")
+    headings = (*headings, *known)
     lines = []
     for one in few:
         calibration = "–" if one.calibration is None else one.calibration
         without = (one.unlabelled,) if silent else ()
         counts = (one.nodes, one.labelled, *without, calibration, one.edges, one.cut_edges)
         decimals = (_decimal(one.label_distance), _decimal(one.homophily))
-        lines.append([one.name, *counts, f"{one.cut_share:.1%}", *decimals])
+        far = (one.linked or 0,) if known else ()
+        lines.append([one.name, *counts, f"{one.cut_share:.1%}", *far, *decimals])
     console.print(table((*headings, "label distance", "homophily"), lines, title=title))
     labels = list(found.graph.labels)
     if len(labels) <= MOST_LABELS:

@@ -21,6 +21,7 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import largest_component as _largest_component
+from fedcover.graphs.assemble import source_of
 from fedcover.graphs.catalogue import DATASETS, Dataset
 from fedcover.graphs.features import check_missing
 from fedcover.graphs.npz import read_npz
@@ -43,6 +44,7 @@ def load(
     missing: str = "refuse",
     schema: Schema | None = None,
     group: str | None = None,
+    match: str | None = None,
 ) -> Data:
     """Load a graph: a known name, an ``.npz`` file, or a folder with ``nodes`` and ``edges``.
 
@@ -62,14 +64,15 @@ def load(
     ``"impute"``. With the ``schema`` of an earlier graph (:func:`fedcover.graphs.schema_of`), a
     folder is read with the same columns, categories and numbers of labels, which may be missing.
     ``group`` names a column of an own graph's ``nodes`` that becomes ``group`` and ``group_names``
-    in place of a feature, for calibration by group.
+    in place of a feature, for calibration by group. ``match`` names one of keys: nodes of two
+    clients with the same key are linked, and both clients know it.
     """
     check_missing(missing)
     if isinstance(name_or_path, str) and name_or_path.lower() in DATASETS:
-        _refuse_for_tables(name_or_path, schema, group)
+        _refuse_for_tables(name_or_path, schema, group, match)
         graph, named = _named(DATASETS[name_or_path.lower()], data), True
     else:
-        graph, named = _own(Path(name_or_path), missing, schema, group), False
+        graph, named = _own(Path(name_or_path), missing, schema, group, match), False
     keep_largest = named if largest_component is None else largest_component
     return _largest_component(graph) if keep_largest else graph
 
@@ -177,29 +180,40 @@ def _named(dataset: Dataset, data: str | Path | None) -> Data:
     return graph
 
 
-def _own(path: Path, missing: str, schema: Schema | None, group: str | None) -> Data:
+def _own(
+    path: Path, missing: str, schema: Schema | None, group: str | None, match: str | None
+) -> Data:
     if path.is_dir():
         if not site_folders(path):
-            return read_folder(path, schema, missing, group=group)
-        if missing != "refuse":
-            raise UsageError(f"missing is {missing!r}; parties' folders take 'refuse' alone.")
-        _refuse_for_tables(path, schema)
-        return read_sites(path, group=group)
+            graph = read_folder(path, schema, missing, group=group, match=match)
+            if match is not None and "client" not in graph:
+                raise DataError(
+                    f"{source_of(graph)} has no client column; match is a column of keys by which "
+                    "two clients know the same node."
+                )
+            return graph
+        return read_sites(path, schema, missing, group=group, match=match)
     if path.suffix == ".npz" and path.is_file():
-        _refuse_for_tables(path, schema, group)
+        _refuse_for_tables(path, schema, group, match)
         return read_npz(path)
     if path.exists():
         raise DataError(f"{path} is neither an .npz file nor a folder with nodes and edges.")
     raise DataError(f"{path} is neither a path that exists nor a known name; {_suggestion(path)}.")
 
 
-def _refuse_for_tables(graph: str | Path, schema: Schema | None, group: str | None = None) -> None:
+def _refuse_for_tables(
+    graph: str | Path,
+    schema: Schema | None,
+    group: str | None = None,
+    match: str | None = None,
+) -> None:
     """Refuse arguments that only a folder of tables can take."""
     if schema is not None:
         raise UsageError(f"schema is for a folder of tables; {graph} is not read so.")
-    if group is not None:
-        only = "only a folder with a table of nodes does"
-        raise UsageError(f"group is {group!r}, but {graph} has no columns; {only}.")
+    for name, column in (("group", group), ("match", match)):
+        if column is not None:
+            only = "only a folder with a table of nodes does"
+            raise UsageError(f"{name} is {column!r}, but {graph} has no columns; {only}.")
 
 
 def _suggestion(name: str | Path) -> str:

@@ -49,6 +49,7 @@ class GraphFacts:
     homophily: float | None  # share of edges that join equal labels; None without such edges
     missing: dict[str, int]  # empty values by the table's column, where it has some
     own_clients: int  # that its client column names; 0 without one
+    listed_once: int = 0  # links that one of their two parties alone lists
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class ClientFacts:
     edges: int  # between its own nodes
     cut_edges: int  # to nodes of others, which nobody sees
     cut_share: float  # of all edges that its nodes have
+    linked: int | None  # nodes that +neighbours could give a sum; None: nobody knows cut edges
     label_distance: float | None
     homophily: float | None  # of its own edges
 
@@ -100,6 +102,8 @@ class Inspection:
     clients: tuple[ClientFacts, ...]
     n_calibration: int | None = None
     asked: int = 0
+    known_edges: int = 0  # cut edges that both ends know
+    least: int = 0  # of these at a node that ``linked`` counts
     slack: float | None = None  # 2/N where the nodes asked about are spread as calibration nodes
     promises: tuple[Promise, ...] = ()
 
@@ -123,12 +127,31 @@ class Inspection:
                 "used: --partition given takes them."
             )
         # Both its ends count a cut edge.
-        if cut := sum(client.cut_edges for client in self.clients) // 2:
+        cut, known = sum(client.cut_edges for client in self.clients) // 2, self._linked()
+        if cut and known is None:
             said.append(
                 f"{_many(cut, 'cut edge')}, {cut / self.graph.edges:.1%} of all: no client sees "
                 "them, which can make sets larger, but the promise does not rest on them."
             )
+        elif known is not None:
+            share = f"{cut / max(self.graph.edges, 1):.1%}"
+            said.append(
+                f"{_many(cut, 'cut edge')}, {share} of all; both ends know {self.known_edges:,}. "
+                f"{_many(known, 'node')} ({known / self.graph.nodes:.1%}) with {self.least} or "
+                "more of them can have the sum of their far ends: +neighbours."
+            )
+        if once := self.graph.listed_once:
+            have = "link is" if once == 1 else "links are"
+            said.append(
+                f"{once:,} {have} listed by one party alone and not used: an edge counts where "
+                "both its parties list it."
+            )
         return said
+
+    def _linked(self) -> int | None:
+        """How many nodes have enough far ends; None where clients know none."""
+        counts = [client.linked for client in self.clients if client.linked is not None]
+        return sum(counts) if counts else None
 
     def _of_promise(self, promise: Promise) -> list[str]:
         level = f"alpha = {promise.alpha:g}"
@@ -171,16 +194,20 @@ def inspect(
     partition: Partition,
     roles: NDArray[np.integer] | None,
     alphas: Sequence[float] = (0.05, 0.1, 0.2),
+    known: NDArray[np.int64] | None = None,
+    least: int = 1,
 ) -> Inspection:
     """Describe a graph that is divided among clients, and what can be promised for it.
 
     ``roles`` (n,) are those that a run would draw; None where it could not, and then nothing is
-    said about promises. Labels below 0 are unknown ones. Linear in nodes and edges.
+    said about promises. Labels below 0 are unknown ones. ``known`` are the cut edges (2, m), both
+    ways, that clients know; nodes with ``least`` of them are counted. Linear in nodes and edges.
     """
     owner, K = partition.client, partition.clients
+    both = 0 if known is None else known.shape[1] // 2
     if roles is None:
-        whole, clients = _facts(graph, partition)
-        return Inspection(whole, partition.method, clients)
+        whole, clients = _facts(graph, partition, known, least)
+        return Inspection(whole, partition.method, clients, known_edges=both, least=least)
     calib = roles == Role.CALIB
     counts = np.bincount(owner[calib], minlength=K)
     n = int(counts.sum())
@@ -193,13 +220,15 @@ def inspect(
         if kind in graph:
             member, shape = graph[kind].numpy()[calib], (len(graph[names]), K)
             held[kind] = graph[names], _crossed(member, owner[calib], shape)
-    whole, clients = _facts(graph, partition, counts)
+    whole, clients = _facts(graph, partition, known, least, counts)
     return Inspection(
         whole,
         partition.method,
         clients,
         n_calibration=n,
         asked=int(asked.sum()),
+        known_edges=both,
+        least=least,
         slack=exact(0.5, counts.tolist(), terms).slack,
         promises=tuple(_promise(alpha, counts, partition.names, held, terms) for alpha in alphas),
     )
@@ -242,7 +271,11 @@ def _least(alpha: float, clients: int) -> int:
 
 
 def _facts(
-    graph: Data, partition: Partition, calibration: NDArray[np.int64] | None = None
+    graph: Data,
+    partition: Partition,
+    known: NDArray[np.int64] | None,
+    least: int,
+    calibration: NDArray[np.int64] | None = None,
 ) -> tuple[GraphFacts, tuple[ClientFacts, ...]]:
     """Count the graph and every client's part; ``calibration`` is how many such nodes each has."""
     K, owner, y = partition.clients, partition.client, graph.y.numpy()
@@ -256,6 +289,10 @@ def _facts(
         np.bincount(of_edge[chosen], minlength=K)
         for chosen in (kept, ~kept, kept & known, kept & same)
     )
+    linked: NDArray[np.int64] | None = None
+    if known is not None:
+        enough = np.bincount(known[0], minlength=len(y)) >= least
+        linked = np.bincount(owner[enough], minlength=K)
     nodes, inner = np.bincount(owner, minlength=K), inner // 2
     table = _crossed(owner[y >= 0], y[y >= 0], (K, len(graph.label_names)))
     labelled, by_label = table.sum(axis=1), table.sum(axis=0)
@@ -272,6 +309,7 @@ def _facts(
             edges=int(inner[k]),
             cut_edges=int(cut[k]),
             cut_share=_share(cut[k], inner[k] + cut[k]) or 0.0,
+            linked=None if linked is None else int(linked[k]),
             label_distance=float(distance[k]) if labelled[k] else None,
             homophily=_share(alike[k], judged[k]),
         )
@@ -291,6 +329,7 @@ def _facts(
         homophily=_share(same.sum(), known.sum()),
         missing=_missing(graph),
         own_clients=len(graph.client_names) if "client" in graph else 0,
+        listed_once=int(graph.get("listed_once", 0)),
     )
     return whole, clients
 

@@ -1,11 +1,12 @@
-"""An own graph from a folder: a table ``nodes`` and a table ``edges``.
+"""An own graph from a folder: tables ``nodes`` and ``edges``, and a party's ``links``.
 
 Both are CSV or TSV, plain or compressed, or Parquet (:mod:`fedcover.graphs.tables`). ``nodes``:
 ``id`` and ``label``; optionally ``client`` and ``split`` (train, valid, calib, test); every other
 column is a feature, of numbers or of words. ``edges``: ``source`` and ``target``, which are ids;
 other columns are not used, directions and repetitions do not matter, and no row at all means a
 graph without edges. Ids, labels and clients are strings or integers, compared as strings without
-the blanks around them. A node without a label stays in the graph, and out of every role.
+the blanks around them. A node without a label stays in the graph, and out of every role. ``links``,
+which a party's folder may have, is read by :mod:`fedcover.graphs.links`.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from fedcover.errors import DataError, UsageError, shown
 from fedcover.graphs.assemble import Marks, assemble
 from fedcover.graphs.features import MAX_CATEGORIES, read_features
 from fedcover.graphs.labels import NO_LABEL, encode, too_many
+from fedcover.graphs.links import check_match, matched, read_keys, read_links
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.splits import NO_ROLE, ROLE_NAMES, ROLE_WORDS, Role
 from fedcover.graphs.tables import Table, find_table
@@ -36,6 +38,7 @@ def read_folder(
     missing: str = "refuse",
     *,
     group: str | None = None,
+    match: str | None = None,
 ) -> Data:
     """Read and validate a graph; an error names the file, the line or row, and the column.
 
@@ -44,13 +47,25 @@ def read_folder(
     of which it may have few, or none. ``missing`` says what happens to empty features:
     ``"refuse"``, or ``"impute"`` (a category stays zeros alone, a number is marked in
     ``graph.missing`` for the training nodes' mean). ``group`` names a column of ``nodes`` that is
-    no feature but says which group a node is of, for calibration by group.
+    no feature but says which group a node is of, for calibration by group; ``match`` one of keys by
+    which parties know the same node (``graph.match_keys``). A party's table of links is
+    ``graph.links``.
     """
     path = Path(path)
-    nodes = _nodes(path, schema, group)
+    nodes = _nodes(path, schema, group, match)
     edges = Table(_file(path, "edges"), ENDS, needed=ENDS, others=False)
-    name = path.resolve().name
-    return graph_of(nodes, edges, name=name, schema=schema, missing=missing, group=group)
+    name, marks = path.resolve().name, {"group": group, "match": match}
+    graph = graph_of(nodes, edges, name=name, schema=schema, missing=missing, **marks)
+    links = read_links(path, nodes.text("id"))
+    if links is None:
+        return matched(graph) if match is not None and "client" in graph else graph
+    if match is not None:
+        raise UsageError(
+            f"{path} has a table of links, and match is {match!r}; take one of them, so that no "
+            "neighbour counts twice."
+        )
+    graph.links = links
+    return graph
 
 
 def graph_of(
@@ -61,9 +76,10 @@ def graph_of(
     schema: Schema | None = None,
     missing: str = "refuse",
     group: str | None = None,
+    match: str | None = None,
 ) -> Data:
     """The graph that two tables are, wherever they come from."""
-    names = _feature_columns(nodes, group)
+    names = _feature_columns(nodes, group, match)
     ids = nodes.text("id")
     used = ~ids.is_first_distinct()
     nodes.refuse_where(used, "id", "the id {} has been used before", ids)
@@ -99,25 +115,28 @@ def graph_of(
     )
     if group is not None:
         graph.group_column = group
+    if match is not None:
+        graph.match_keys, graph.match_column = read_keys(nodes, match), match
     graph.source = nodes.name
     return graph
 
 
-def read_schema_of(path: Path, *, group: str | None = None) -> Schema:
-    """The schema that a party's own nodes have; the column ``group`` is no part of it."""
-    nodes = _nodes(path, None, group)
-    _, columns, _ = read_features(nodes, _feature_columns(nodes, group))
+def read_schema_of(path: Path, *, group: str | None = None, match: str | None = None) -> Schema:
+    """The schema that a party's own nodes have; ``group`` and ``match`` are no part of it."""
+    nodes = _nodes(path, None, group, match)
+    _, columns, _ = read_features(nodes, _feature_columns(nodes, group, match))
     _, labels = encode(_label_column(nodes).drop_nulls())
     return Schema(columns, tuple(labels))
 
 
-def _nodes(path: Path, schema: Schema | None, group: str | None) -> Table:
+def _nodes(path: Path, schema: Schema | None, group: str | None, match: str | None) -> Table:
     if group in ("id", "label", "split"):
         raise UsageError(
             f"group is {group!r}, which says something else about a node; it must be another "
             "column of nodes."
         )
-    own = () if group is None else (group,)
+    check_match(match, group)
+    own = tuple(name for name in (group, match) if name is not None)
     file, wanted = _file(path, "nodes"), (*NODE_COLUMNS, *own)
     label = ("label",) if schema is None else ()
     return Table(file, wanted, ("id", *label, *own), schema)
@@ -166,10 +185,10 @@ def _label_column(nodes: Table) -> pl.Series:
     return labels
 
 
-def _feature_columns(nodes: Table, group: str | None = None) -> list[str]:
+def _feature_columns(nodes: Table, group: str | None = None, match: str | None = None) -> list[str]:
     if nodes.frame.is_empty():
         nodes.refuse("has no nodes")
-    features = [name for name in nodes.frame.columns if name not in (*NODE_COLUMNS, group)]
+    features = [name for name in nodes.frame.columns if name not in (*NODE_COLUMNS, group, match)]
     if not features:
         nodes.refuse("has no feature column; every column but id, label, client, split is one")
     return features

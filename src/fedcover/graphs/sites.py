@@ -1,7 +1,8 @@
 """Parties' folders: the graph that several hold together, and a graph cut into such folders.
 
-``DIR/schema.json`` is what the parties agreed on; ``DIR/NAME/nodes`` and ``edges`` are one
-party's, in the layout of :mod:`fedcover.graphs.readers`.
+``DIR/schema.json`` is what the parties agreed on; ``DIR/NAME/nodes``, ``edges`` and, where they
+know edges to others' nodes, ``links`` are one party's, in the layout of
+:mod:`fedcover.graphs.readers`.
 """
 
 import tempfile
@@ -17,6 +18,8 @@ from torch_geometric.data import Data
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs.assemble import assemble, feature_matrix
 from fedcover.graphs.labels import encode
+from fedcover.graphs.links import COLUMNS as LINKS
+from fedcover.graphs.links import link_texts, linked, matched
 from fedcover.graphs.partition import Partition, client_graphs
 from fedcover.graphs.readers import ENDS, read_folder, read_schema_of
 from fedcover.graphs.schema import Kind, Schema, Type, read_schema
@@ -33,15 +36,26 @@ def site_folders(path: Path) -> list[Path]:
     return sorted(f for f in path.iterdir() if f.is_dir() and find_table(f, "nodes"))
 
 
-def read_sites(path: Path, *, group: str | None = None) -> Data:
+def read_sites(
+    path: Path,
+    schema: Schema | None = None,
+    missing: str = "refuse",
+    *,
+    group: str | None = None,
+    match: str | None = None,
+) -> Data:
     """The graph that the parties hold together, each a client called as its folder.
 
-    Without a schema file, the first party's features and the labels of all are agreed.
+    Without a ``schema`` or its file, the first party's features and the labels of all are agreed. A
+    link that both its parties list, or nodes with the same key in the column ``match``, become an
+    edge.
     """
     folders = site_folders(path)
     agreed = path / SCHEMA_FILE
-    schema = read_schema(agreed) if agreed.exists() else common_schema(folders, group=group)
-    parts = [read_folder(folder, schema, group=group) for folder in folders]
+    columns = {"group": group, "match": match}
+    if schema is None:
+        schema = read_schema(agreed) if agreed.exists() else common_schema(folders, **columns)
+    parts = [read_folder(folder, schema, missing, **columns) for folder in folders]
     named = list(zip(folders, parts, strict=True))
     without = [folder for folder, part in named if "split" not in part]
     if 0 < len(without) < len(parts):
@@ -49,28 +63,50 @@ def read_sites(path: Path, *, group: str | None = None) -> Data:
     sizes = [int(part.num_nodes) for part in parts]
     starts = np.cumsum([0, *sizes[:-1]])
     edges = [part.edge_index.numpy() + start for part, start in zip(parts, starts, strict=True)]
+    gaps = [np.empty((2, 0), dtype=np.int64)]
+    gaps += [
+        part.missing.numpy() + np.array([[start], [0]])
+        for part, start in zip(parts, starts, strict=True)
+        if "missing" in part
+    ]
     member, group_names = None, None
     if group is not None:
         spelt = [np.array(part.group_names, dtype=object)[part.group.numpy()] for part in parts]
         member, group_names = encode(np.concatenate(spelt).tolist())
-    return assemble(
+    graph = assemble(
         sparse.vstack([sparse.csr_array(feature_matrix(part)) for part in parts], format="csr"),
         np.concatenate(edges, axis=1),
         np.concatenate([part.y.numpy() for part in parts]),
         name=path.resolve().name,
         label_names=schema.labels,
         node_ids=[f"{folder.name}/{node}" for folder, part in named for node in part.node_ids],
+        columns=schema.features,
+        missing=np.concatenate(gaps, axis=1),
         client=np.repeat(np.arange(len(parts)), sizes),
         client_names=[folder.name for folder in folders],
         split=None if without else np.concatenate([part.split.numpy() for part in parts]),
         group=member,
         group_names=group_names,
     )
+    if match is not None:
+        graph.match_keys = [key for part in parts for key in part.match_keys]
+        graph.match_column = match
+        return matched(graph)
+    if not any("links" in part for part in parts):
+        return graph
+    node, text = [np.empty(0, dtype=np.int64)], []
+    for folder, part, start in zip(folders, parts, starts, strict=True):
+        if "links" in part:
+            node.append(part.links.node + start)
+            text += link_texts(part, folder.name)
+    return linked(graph, np.concatenate(node), text)
 
 
-def common_schema(folders: Sequence[Path], *, group: str | None = None) -> Schema:
+def common_schema(
+    folders: Sequence[Path], *, group: str | None = None, match: str | None = None
+) -> Schema:
     """The first party's features, as loose as any party has them, and the labels of all."""
-    own = [read_schema_of(folder, group=group) for folder in folders]
+    own = [read_schema_of(folder, group=group, match=match) for folder in folders]
     _, labels = encode(sorted({label for schema in own for label in schema.labels}))
     features = tuple((name, _loosest(name, own)) for name in own[0].names)
     return Schema(features, tuple(labels))
@@ -85,8 +121,18 @@ def _loosest(name: str, schemas: Sequence[Schema]) -> Kind:
     return "number" if "number" in kinds else "binary"
 
 
-def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np.int8]) -> Schema:
-    """Cut a graph into parties' folders, whole or not at all; the cut edges are in none of them."""
+def write_sites(
+    path: Path,
+    graph: Data,
+    partition: Partition,
+    roles: NDArray[np.int8],
+    known: NDArray[np.int64] | None = None,
+) -> Schema:
+    """Cut a graph into parties' folders, whole or not at all.
+
+    Of the cut edges, those that both ends know (``known``, (2, m), both ways) are both parties'
+    links; the others are in none of the folders.
+    """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} exists and is not an empty folder; choose another one.")
     x = feature_matrix(graph)
@@ -99,6 +145,7 @@ def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np
     ids = np.asarray(graph.node_ids).astype(str)
     words = np.array([*ROLE_NAMES, None], dtype=object)[roles]
     dtype = np.uint8 if kind == "binary" else np.float32
+    names = np.array([_site_name(partition, number) for number in range(partition.clients)])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
@@ -111,12 +158,17 @@ def write_sites(path: Path, graph: Data, partition: Partition, roles: NDArray[np
                 nodes.insert_column(0, pl.Series("id", ids[own]))
                 dense = sparse.csr_array(x[own]).toarray().astype(dtype)
                 once = part.edge_index[:, part.edge_index[0] < part.edge_index[1]]
-                site = beside / _site_name(partition, number)
+                site = beside / str(names[number])
                 site.mkdir()
                 whole = nodes.hstack(pl.DataFrame(dense, schema=features))
                 whole.write_parquet(site / "nodes.parquet")
                 ends = dict(zip(ENDS, ids[own][once], strict=True))
                 pl.DataFrame(ends).write_parquet(site / "edges.parquet")
+                if known is not None:
+                    node, far = known[:, partition.client[known[0]] == number]
+                    party = names[partition.client[far]]
+                    links = dict(zip(LINKS, (ids[node], party, ids[far]), strict=True))
+                    pl.DataFrame(links).write_parquet(site / "links.parquet")
             (beside / SCHEMA_FILE).write_text(schema.to_json() + "\n", encoding="utf-8")
             if path.exists():
                 path.rmdir()

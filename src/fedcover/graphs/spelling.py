@@ -18,6 +18,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "split": ("split", "role", "set"),
     "source": ("source", "src", "from", "u", "source_id"),
     "target": ("target", "dst", "to", "v", "target_id"),
+    "node": ("node", "id", "node_id"),
+    "party": ("party", "client", "site"),
 }
 """The names that a column may have, by what it means."""
 

@@ -4,7 +4,7 @@ Randomness belongs to a party: roles and u are drawn from (seed, party number) a
 simulation and a party by itself draw the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from fedcover.config import Config
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.labels import NO_LABEL
+from fedcover.graphs.links import key_text, link_text, link_texts
 from fedcover.graphs.partition import ClientGraph, Partition, client_graphs
 from fedcover.graphs.splits import NO_ROLE, Role, check_counts, is_asked, split
 from fedcover.training.plan import Features
@@ -88,13 +89,13 @@ def cut_parties(
     ``restored`` gives them the far ends of the edges that the cut took, too.
     """
     parties = []
-    known = _known(partition, config.known_share, seed) if config.cut_edges == "known" else None
+    known = known_edges(partition, config, seed)
     whole, given, cut = _unassigned(graph, seed, 0, ""), _given_split(graph), partition.cut_edges
     for number, part in enumerate(client_graphs(graph, partition)):
         own = replace(_part(whole, part), number=number, name=partition.names[number])
         data = _with_roles(own, config, None if given is None else given[part.nodes])
         if known is not None:
-            data = replace(data, links=_links(known, partition.client, part, number))
+            data = replace(data, links=_links(graph, known, partition, part, number))
         if restored:
             lost = cut[:, partition.client[cut[1]] == number]
             far, place = np.unique(lost[0], return_inverse=True)
@@ -105,8 +106,11 @@ def cut_parties(
     return parties
 
 
-def _known(partition: Partition, share: float, seed: int) -> NDArray[np.int64]:
-    """The cut edges (2, m), both ways, that both ends know: all, or this share of them."""
+def known_edges(partition: Partition, config: Config, seed: int) -> NDArray[np.int64] | None:
+    """The cut edges (2, m), both ways, that both ends know: all, or a share of them, or None."""
+    if config.cut_edges != "known":
+        return None
+    share = config.known_share
     once = partition.cut_edges[:, partition.cut_edges[0] < partition.cut_edges[1]]
     if share < 1:
         # One order for all shares: whoever knows more knows what those with less know.
@@ -116,11 +120,45 @@ def _known(partition: Partition, share: float, seed: int) -> NDArray[np.int64]:
 
 
 def _links(
-    known: NDArray[np.int64], client: NDArray[np.int64], part: ClientGraph, number: int
+    graph: Data, known: NDArray[np.int64], partition: Partition, part: ClientGraph, number: int
 ) -> Links:
+    client = partition.client
     far, own = known[:, client[known[1]] == number]
-    key = np.minimum(far, own) * len(client) + np.maximum(far, own)
+    key: NDArray[Any] = np.minimum(far, own) * len(client) + np.maximum(far, own)
+    if partition.method == "given" and graph.get("linked", False):  # as the parties themselves
+        keys, ids = graph.get("match_keys"), graph.node_ids
+        spelt = (
+            link_text(str(ids[a]), str(ids[b])) if keys is None else key_text(keys[a])
+            for a, b in zip(own.tolist(), far.tolist(), strict=True)
+        )
+        key = np.array(list(spelt), dtype=object)
     return Links(np.searchsorted(part.nodes, own), client[far], far, key)
+
+
+def listed_links(
+    graph: Data, name: str, number: int, parties: int, number_of: Callable[[str], int | None]
+) -> Links:
+    """The links that a party's own tables list to the other parties of a job, and to nobody else.
+
+    ``number_of`` is the number of the party of this name; None for one that takes no part.
+    """
+    none = np.empty(0, dtype=np.int64)
+    if "match_keys" in graph:  # whoever has the same key is its other end
+        node = np.array([k for k, key in enumerate(graph.match_keys) if key is not None], np.int64)
+        text = np.array([key_text(graph.match_keys[k]) for k in node.tolist()], dtype=object)
+        others = np.delete(np.arange(parties), number)
+        party, far = np.repeat(others, len(node)), np.arange(len(node) * len(others))
+        return Links(np.tile(node, len(others)), party, far, np.tile(text, len(others)))
+    if "links" not in graph:
+        return Links(none, none, none, none)
+    links = graph.links
+    numbers = {party: number_of(party) for party in dict.fromkeys(links.party)}
+    party = np.array([numbers[other] for other in links.party], dtype=np.float64)  # None: NaN
+    ends = list(zip(links.party, links.other, strict=True))
+    place = {end: k for k, end in enumerate(dict.fromkeys(ends))}
+    far = np.array([place[end] for end in ends], dtype=np.int64)
+    text, there = np.array(link_texts(graph, name), dtype=object), ~np.isnan(party)
+    return Links(links.node[there], party[there].astype(np.int64), far[there], text[there])
 
 
 def whole_party(graph: Data, partition: Partition, parties: Sequence[PartyData]) -> PartyData:

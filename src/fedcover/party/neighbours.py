@@ -101,8 +101,8 @@ def places(party: "Party", _part: str, query: Message) -> Message:
     assert links is not None
     bits = 8 * np.dtype(_words(party)).itemsize
     found = {"rows": np.array([len(rows)]), "bits": np.array([bits])}
-    for other, own in sorted(_common(party).items()):
-        content = row_of[links.node[own]].tobytes()
+    for other, shared in sorted(_common(party).items()):
+        content = row_of[links.node[shared]].tobytes()
         found[str(other)] = _sealed(party, other, "places", content)
     return found
 
@@ -128,7 +128,9 @@ def rows_of(party: "Party") -> Index:
         rows = np.flatnonzero(count >= settings.least)
         if settings.least == 1 or settings.epsilon is not None:
             return rows
-        pairs = sp.csr_array((np.ones(len(node)), (node, far)))
+        # Numbered as they first occur, which is the same wherever the links come from.
+        _, first, far = np.unique(far, return_index=True, return_inverse=True)
+        pairs = sp.csr_array((np.ones(len(node)), (node, np.argsort(np.argsort(first))[far])))
         rng = np.random.default_rng([*data.key, 0x0DE7])
         return rows[_undetermined(pairs[rows], rng)]
 

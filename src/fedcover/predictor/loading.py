@@ -139,6 +139,7 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
         scaling=Scaling.from_dict(content["scaling"]) if content["scaling"] else None,
         gaps=tuple(map(int, content["gaps"])),
         group=content["group"],
+        match=content["match"],
         card=content["card"],
     )
     raps, scaling = predictor.raps, predictor.scaling
@@ -155,6 +156,7 @@ def _predictor(content: Mapping[str, Any], arrays: Arrays) -> Predictor:
     _must(scaling is None or len(scaling.mean) == features, "the scaling has another length")
     _must(all(0 <= gap < features for gap in predictor.gaps), "a gap is in no feature")
     _must(predictor.group is None or isinstance(predictor.group, str), "the group has no name")
+    _must(predictor.match is None or isinstance(predictor.match, str), "the keys have no name")
     return predictor
 
 

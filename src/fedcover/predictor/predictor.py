@@ -51,6 +51,7 @@ class Predictor:
     scaling: Scaling | None = None  # of their features
     gaps: tuple[int, ...] = ()  # features that were missing at some node
     group: str | None = None  # the column of groups
+    match: str | None = None  # the column of keys by which clients know the same node
     card: Mapping[str, Any] = field(default_factory=dict)
     recalibration: Recalibration | None = None  # where scores are of a later graph
 
@@ -71,6 +72,7 @@ class Predictor:
             missing=missing or ("impute" if self.gaps else "refuse"),
             schema=self.schema if Path(path).is_dir() else None,
             group=group or self.group,
+            match=self.match,
         )
 
     def predict(

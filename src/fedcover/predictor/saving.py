@@ -96,6 +96,7 @@ def save_predictor(predictor: Predictor, folder: Path) -> Path:
         "scaling": predictor.scaling.to_dict() if predictor.scaling else None,
         "gaps": predictor.gaps,
         "group": predictor.group,
+        "match": predictor.match,
         "card": predictor.card,
     }
     content["sha256"] = {ARRAYS: sha256(arrays), JSON: checksum(content)}

@@ -85,6 +85,7 @@ class Maker:
             scaling=parties[0].scaling,
             gaps=tuple(np.unique(graph.missing.numpy()[1]).tolist()) if "missing" in graph else (),
             group=graph.get("group_column", None),
+            match=graph.get("match_column", None),
             card=card,
         )
         scaled = rescaled(graph, predictor.scaling)

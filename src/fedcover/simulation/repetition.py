@@ -117,7 +117,8 @@ def settled(config: Config, graph: Data) -> Config:
         standardise = not unit_features and "numeric" in graph and bool(graph.numeric.any())
     cut_edges, methods = config.cut_edges, config.methods
     if cut_edges is None:
-        cut_edges = "known" if graph.get("linked", False) else "unknown"
+        own = graph.get("linked", False) and config.partition == "given"
+        cut_edges = "known" if own else "unknown"
     if cut_edges == "known" and methods == DEFAULT_METHODS:
         methods = tuple(BEST_LINKED if name == BEST else name for name in methods)
     return replace(

@@ -196,7 +196,7 @@ def hidden_layer(graph: PartyGraph, weights: Weights, plan: Plan) -> Rows:
     parts = propagation(plan.model, graph.edge_index, graph.nodes, weight)
     first, bias = weights.first.numpy(), weights.first_bias.numpy()
     sums = sum(p @ (x @ own) for p, own in zip(parts, np.split(first, len(parts)), strict=True))
-    return np.maximum(sums + bias, 0.0).astype(np.float32)
+    return np.asarray(np.maximum(sums + bias, 0.0), dtype=np.float32)
 
 
 def _logits(stack: Stack, local: Parameters) -> list[NDArray[np.float32]]:

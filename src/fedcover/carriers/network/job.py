@@ -136,14 +136,14 @@ def job_from(run_config: Mapping[str, Any]) -> Job:
 
 def terms_text(job: Job) -> str:
     """What the sites must know of a job."""
-    told = {"config": asdict(job.config), "missing": job.missing, "group": job.group}
-    return json.dumps(told, default=str)
+    columns = {"missing": job.missing, "group": job.group, "match": job.match}
+    return json.dumps({"config": asdict(job.config), **columns}, default=str)
 
 
 def terms_from_text(text: str) -> tuple[Config, dict[str, Any]]:
     """The settings of :func:`terms_text`, and how a site reads its folder."""
     told = json.loads(text)
-    return Config(**told["config"]), {key: told[key] for key in ("missing", "group")}
+    return Config(**told["config"]), {key: told[key] for key in ("missing", "group", "match")}
 
 
 def proof(schema: Schema, nonce: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:

@@ -10,8 +10,10 @@ import io
 import json
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +35,12 @@ from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.models.gnn import arrays_of, weights_of
 from fedcover.party import local_training
 from fedcover.party.calibration import thresholds_of
-from fedcover.party.data import party_data
+from fedcover.party.data import Links, listed_links, party_data
 from fedcover.party.party import Party
 from fedcover.plans import cases_of
 from fedcover.tables import KEY, sets_frame
+
+_log = getLogger(__name__)
 
 MIN_CLUSTER = 5  # what stands behind a prototype at least, whatever the coordinator asks for
 
@@ -146,8 +150,9 @@ class SiteJob:
             # Private noise is drawn from a number that stays here: nobody can take the noise off.
             drawn = {"secret": np.array(secrets.randbits(62))}
             secret = int(self._memory.first("secret", drawn)["secret"])
+            links = self._links(number, told["roll"])
             self._parties[seed] = Party(
-                replace(data, secret=secret),
+                replace(data, secret=secret, links=links),
                 config,
                 len(schema.labels),
                 OnDisk(self._memory, f"told {seed}"),
@@ -156,6 +161,17 @@ class SiteJob:
             )
             self.preparing += time.perf_counter() - began
         return self._parties[seed]
+
+    def _links(self, number: int, rolled: NDArray[np.uint8]) -> Links:
+        """The links to sites that take part; those to others are named in the log."""
+
+        def number_of(name: str) -> int | None:
+            with suppress(DataError):
+                return number_in(rolled, self.job, name)
+            _log.warning("links to %s are not used: it takes no part in this job", name)
+            return None
+
+        return listed_links(self._graph, self._name, number, len(rolled), number_of)
 
     def _hello(self, query: Message) -> Message:
         terms = {name: query[name] for name in ("settings", "schema")}

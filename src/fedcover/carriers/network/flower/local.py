@@ -20,14 +20,14 @@ from fedcover.carriers.network.coordinate import FAILURE
 from fedcover.carriers.network.flower import APP, HOST, QUIET, free_port, keys, wait_for
 from fedcover.carriers.network.job import job_folder, job_from
 from fedcover.carriers.network.journal import FILE
-from fedcover.config import Config
+from fedcover.config import Config, recipe_of
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs import load
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import partition
 from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
 from fedcover.ledger import split_part
-from fedcover.party.data import cut_parties, gathered
+from fedcover.party.data import cut_parties, gathered, known_edges
 from fedcover.run_folder import check_target
 
 CONNECTION = "here"
@@ -166,7 +166,7 @@ def trial(
     tell = say or (lambda _sentence: None)
     told = {"sites": clients, "least": max(clients - 1, 1), "join": JOIN}
     told |= {name.replace("_", "-"): value for name, value in settings.items()}
-    job_from(told)  # what is wrong is said before anything is started
+    job = job_from(told)  # what is wrong is said before anything is started
     check_target(out)
     out = out.resolve()
     sites, processes = (out.with_name(f"{out.name}-{kind}") for kind in ("sites", "processes"))
@@ -174,9 +174,11 @@ def trial(
     _clear(processes, "superlink.log")
     loaded = check_graph(load(graph, data))
     parts = partition(loaded, clients)
-    cut = cut_parties(loaded, parts, Config(clients=clients), seed=0)
+    linked = any(recipe_of(name).neighbours for name in job.config.methods)
+    plan = Config(clients=clients, methods=("fed",), cut_edges="known" if linked else "unknown")
+    cut = cut_parties(loaded, parts, plan, seed=0)
     roles = gathered(parts.client, [party.roles for party in cut])
-    write_sites(sites, loaded, parts, roles)
+    write_sites(sites, loaded, parts, roles, known_edges(parts, plan, seed=0))
     folders = site_folders(sites)
     tell(f"{sites}: {', '.join(folder.name for folder in folders)}")
     before = _stamp(out)

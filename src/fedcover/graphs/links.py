@@ -1,0 +1,117 @@
+"""Edges whose other end another party holds, as the parties' tables know them.
+
+A table ``links`` beside a party's nodes and edges has ``node``, an own node, ``party``, the name of
+the other party, and ``other``, what that party calls its node. An edge counts where both parties
+list it. Or a column of nodes is a key (``match``): two parties' nodes with the same key are linked.
+
+A link has a text that both of its parties spell alike, and by which they find it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from fedcover.errors import UsageError, shown
+from fedcover.graphs.assemble import undirected
+from fedcover.graphs.tables import Table, find_table
+
+COLUMNS = ("node", "party", "other")
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ListedLinks:
+    """One party's table of links: the own node's position, the other party, its node's id."""
+
+    node: Index
+    party: tuple[str, ...]
+    other: tuple[str, ...]
+
+
+def read_links(folder: Path, ids: pl.Series) -> ListedLinks | None:
+    """The links in a party's folder, each once; None without such a table."""
+    file = find_table(folder, "links")
+    if file is None:
+        return None
+    table = Table(file, COLUMNS, needed=COLUMNS, others=False)
+    node, party, other = (table.text(column) for column in COLUMNS)
+    own = folder.resolve().name
+    table.refuse_where(
+        party == own, "party", f"is {shown(own)}, this party; a link goes to another one"
+    )
+    frame = pl.DataFrame({"id": node, "party": party, "other": other})
+    places = pl.DataFrame({"id": ids}).with_row_index("at")
+    found = frame.join(places, on="id", how="left", maintain_order="left")
+    table.refuse_where(found["at"].is_null(), "node", "{} is not the id of a node", node)
+    found = found.unique(["at", "party", "other"], keep="first", maintain_order=True)
+    place = found["at"].to_numpy().astype(np.int64)
+    return ListedLinks(place, tuple(found["party"]), tuple(found["other"]))
+
+
+def link_texts(graph: Data, own: str) -> list[str]:
+    """What both ends call each link of a party's graph; ``own`` is the party's name."""
+    links, ids = graph.links, graph.node_ids
+    ends = zip(links.node.tolist(), links.party, links.other, strict=True)
+    return [link_text(f"{own}/{ids[node]}", f"{party}/{other}") for node, party, other in ends]
+
+
+def link_text(one: str, other: str) -> str:
+    """What both ends call a link between nodes of these names, which say whose they are."""
+    return json.dumps(sorted((one, other)), ensure_ascii=False)
+
+
+def key_text(key: str) -> str:
+    """What all who have a node of this key call it."""
+    return json.dumps(key, ensure_ascii=False)
+
+
+def linked(graph: Data, node: Index, text: Sequence[str]) -> Data:
+    """The parties' graph with an edge between the nodes of two parties that list the same link.
+
+    ``node`` and ``text`` are all parties' lists together. How many links one party alone lists is
+    kept as ``listed_once``.
+    """
+    listed = pl.DataFrame({"node": node, "text": pl.Series(text, dtype=pl.String)}).unique()
+    pairs = listed.join(listed, on="text").filter(pl.col("node") < pl.col("node_right"))
+    graph.listed_once = listed["text"].n_unique() - pairs["text"].n_unique()
+    ends = pairs.select("node", "node_right").to_numpy().T.astype(np.int64)
+    together = np.concatenate([graph.edge_index.numpy(), ends], axis=1)
+    graph.edge_index = graph.edge_index.new_tensor(undirected(together, len(graph.y)))
+    graph.linked = True
+    return graph
+
+
+def matched(graph: Data) -> Data:
+    """The graph with an edge between any two clients' nodes that have the same key."""
+    has = np.array([k for k, key in enumerate(graph.match_keys) if key is not None], dtype=np.int64)
+    graph = linked(graph, has, [key_text(graph.match_keys[k]) for k in has.tolist()])
+    graph.listed_once = 0  # a node that no other client has
+    return graph
+
+
+def read_keys(nodes: Table, column: str) -> list[str | None]:
+    """The key of every node, None where it has none; one stands for one node of a client."""
+    keys = nodes.text(column, empty=True)
+    both = pl.DataFrame({"key": keys})
+    if "client" in nodes.frame.columns:
+        both.insert_column(1, nodes.text("client").alias("client"))
+    again = both.select(~pl.struct(both.columns).is_first_distinct()).to_series()
+    why = "the key {} has been used before; it must stand for one node"
+    nodes.refuse_where(again & keys.is_not_null(), column, why, keys)
+    return keys.to_list()
+
+
+def check_match(match: str | None, group: str | None) -> None:
+    """Refuse a column of keys that is something else, too."""
+    if match is not None and match in ("id", "label", "split", "client", group):
+        raise UsageError(
+            f"match is {match!r}, which says something else about a node; it must be another "
+            "column of nodes."
+        )
