@@ -62,7 +62,7 @@ def inspect(
     except DataError as error:  # a client too small to split is still worth looking at
         refusal = error
         parts, roles = divide(loaded, config.clients, config.partition, SEED, config.beta), None
-    known = known_edges(parts, config, SEED)
+    known = known_edges(loaded, parts, config, SEED)
     least = config.neighbour.least
     found = inspect_graph(loaded, parts, roles, config.alphas, known, least)
     if as_json:

@@ -79,14 +79,18 @@ def _links(graph: "PartyGraph") -> str:
     least = NeighbourSettings().least
     if "match_keys" in graph:
         keyed = sum(key is not None for key in graph.match_keys)
-        return f"keys: {keyed} nodes have one; whoever has the same is a neighbour\n"
+        return (
+            f"keys ({graph.match_column}): {keyed} nodes have one; other parties' nodes with the "
+            "same are their neighbours\n"
+        )
     if "links" not in graph:
         return ""
-    to = ", ".join(f"{count} to {party}" for party, count in Counter(graph.links.party).items())
+    to = ", ".join(f"{count} to {party}" for party, count in graph.links.by_party.items())
     enough = sum(count >= least for count in Counter(graph.links.node.tolist()).values())
     return (
-        f"links: {to or 'none'}; {enough} nodes have {least} or more, whose sum +neighbours can "
-        "give if the other parties list them, too\n"
+        f"links: {len(graph.links.node)}{f' ({to})' if to else ''}; nodes with {least} or more, "
+        f"which +neighbours can give the sum of their far ends: {enough}, if the other parties "
+        "list them, too\n"
     )
 
 
@@ -169,7 +173,7 @@ def partition(
     loaded = check_graph(load(graph, data))
     cut = prepare(loaded, config, seed)
     folder = out or Path(f"{loaded.name}-{cut.partition.clients}-sites")
-    known = known_edges(cut.partition, config, seed)
+    known = known_edges(loaded, cut.partition, config, seed)
     schema = write_sites(folder, loaded, cut.partition, cut.roles, known)
     lost, edges = cut.partition.cut_edges.shape[1] // 2, int(loaded.num_edges) // 2
     links = 0 if known is None else known.shape[1] // 2

@@ -15,6 +15,7 @@ from fedcover.graphs.statistics import DatasetRow, GraphRow, MissingEdgesRow
 COUNTS = ("nodes", "edges", "features", "labels")
 MOST_ROWS = 30  # clients in the table; --json has them all
 MOST_LABELS = 10  # in a table of their own; likewise
+MOST_FAR = 10  # clients in the table of links between them; likewise
 
 
 def datasets(console: Console, rows: Sequence[DatasetRow]) -> None:
@@ -69,6 +70,10 @@ def inspection(console: Console, found: Inspection) -> None:
         far = (one.linked or 0,) if known else ()
         lines.append([one.name, *counts, f"{one.cut_share:.1%}", *far, *decimals])
     console.print(table((*headings, "label distance", "homophily"), lines, title=title))
+    if known and count <= MOST_FAR:
+        names = [one.name for one in few]
+        to = [[one.name, *((one.links or {}).get(name, 0) for name in names)] for one in few]
+        console.print(table(("client", *names), to, title="links to other clients"))
     labels = list(found.graph.labels)
     if len(labels) <= MOST_LABELS:
         by_label = [[one.name, *(one.labels[label] for label in labels)] for one in few]

@@ -23,6 +23,7 @@ from fedcover.graphs.schema import Column, Schema, feature_names, numeric_featur
 SPARSE_BELOW = 0.1  # features with a smaller share of non-zero values are kept sparse
 WORDS_BELOW = 0.5  # of words, a text has fewer than this share
 ONE_SCALE = 10.0  # how much larger than the usual feature the largest may be
+ABOUT_LINKS = ("linked", "listed_once", "absent", "match_column")  # see graphs.links
 
 
 class Marks(TypedDict, total=False):
@@ -111,7 +112,7 @@ def largest_component(graph: Data) -> Data:
         missing = np.stack([place[rows], columns])[:, keep[rows]]
     known = {key: graph[key] for key in Marks.__annotations__ if key in graph}
     marks: Any = {key: v[keep] if torch.is_tensor(v) else v for key, v in known.items()}
-    return assemble(
+    largest = assemble(
         feature_matrix(graph)[keep],
         place[edges[:, keep[edges[0]]]],
         graph.y.numpy()[keep],
@@ -122,6 +123,12 @@ def largest_component(graph: Data) -> Data:
         missing=missing,
         **marks,
     )
+    for key in ABOUT_LINKS:
+        if key in graph:
+            largest[key] = graph[key]
+    if "match_keys" in graph:
+        largest.match_keys = list(compress(graph.match_keys, keep))
+    return largest
 
 
 def aligned(graph: Data, schema: Schema) -> Data:

@@ -5,7 +5,7 @@ many nodes that are asked about each client has (docs/guarantee.md).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from math import ceil
 
@@ -16,6 +16,7 @@ from torch_geometric.data import Data
 
 from fedcover.conformal.targets import NO_TERMS, Terms, exact, level_of
 from fedcover.graphs.assemble import components, feature_matrix
+from fedcover.graphs.links import unused
 from fedcover.graphs.partition import Partition
 from fedcover.graphs.splits import Role
 
@@ -50,6 +51,8 @@ class GraphFacts:
     missing: dict[str, int]  # empty values by the table's column, where it has some
     own_clients: int  # that its client column names; 0 without one
     listed_once: int = 0  # links that one of their two parties alone lists
+    absent: dict[str, int] = field(default_factory=dict)  # links by party that has no folder
+    own_links: dict[str, int] = field(default_factory=dict)  # by party, of a folder read alone
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class ClientFacts:
     cut_edges: int  # to nodes of others, which nobody sees
     cut_share: float  # of all edges that its nodes have
     linked: int | None  # nodes that +neighbours could give a sum; None: nobody knows cut edges
+    links: dict[str, int] | None  # edges that both ends know, by the other client; likewise
     label_distance: float | None
     homophily: float | None  # of its own edges
 
@@ -138,15 +142,11 @@ class Inspection:
             said.append(
                 f"{_many(cut, 'cut edge')}, {share} of all; both ends know {self.known_edges:,}. "
                 f"{_many(known, 'node')} ({known / self.graph.nodes:.1%}) with {self.least} or "
-                "more of them can have the sum of their far ends: +neighbours."
+                "more of them can have the sum of their far ends, +neighbours, unless several sums "
+                "together would show a single one."
             )
-        if once := self.graph.listed_once:
-            have = "link is" if once == 1 else "links are"
-            said.append(
-                f"{once:,} {have} listed by one party alone and not used: an edge counts where "
-                "both its parties list it."
-            )
-        return said
+        facts = self.graph
+        return said + unused(facts.listed_once, facts.absent, facts.own_links)
 
     def _linked(self) -> int | None:
         """How many nodes have enough far ends; None where clients know none."""
@@ -281,18 +281,19 @@ def _facts(
     K, owner, y = partition.clients, partition.client, graph.y.numpy()
     source, target = graph.edge_index.numpy()
     of_edge, kept = owner[source], owner[source] == owner[target]
-    known = (y[source] >= 0) & (y[target] >= 0)
-    same = known & (y[source] == y[target])
+    both = (y[source] >= 0) & (y[target] >= 0)  # have a label
+    same = both & (y[source] == y[target])
     # Every edge is there in both directions, so an inner one is seen twice by its client, and a
     # cut one once by each of its two.
     inner, cut, judged, alike = (
         np.bincount(of_edge[chosen], minlength=K)
-        for chosen in (kept, ~kept, kept & known, kept & same)
+        for chosen in (kept, ~kept, kept & both, kept & same)
     )
-    linked: NDArray[np.int64] | None = None
+    linked = links = None
     if known is not None:
         enough = np.bincount(known[0], minlength=len(y)) >= least
         linked = np.bincount(owner[enough], minlength=K)
+        links = _crossed(owner[known[0]], owner[known[1]], (K, K))
     nodes, inner = np.bincount(owner, minlength=K), inner // 2
     table = _crossed(owner[y >= 0], y[y >= 0], (K, len(graph.label_names)))
     labelled, by_label = table.sum(axis=1), table.sum(axis=0)
@@ -310,6 +311,7 @@ def _facts(
             cut_edges=int(cut[k]),
             cut_share=_share(cut[k], inner[k] + cut[k]) or 0.0,
             linked=None if linked is None else int(linked[k]),
+            links=None if links is None else _by_name(partition.names, links[k]),
             label_distance=float(distance[k]) if labelled[k] else None,
             homophily=_share(alike[k], judged[k]),
         )
@@ -326,12 +328,18 @@ def _facts(
         isolated=int((np.bincount(source, minlength=len(y)) == 0).sum()),
         components=count,
         largest_component=int(np.bincount(component).max()),
-        homophily=_share(same.sum(), known.sum()),
+        homophily=_share(same.sum(), both.sum()),
         missing=_missing(graph),
         own_clients=len(graph.client_names) if "client" in graph else 0,
         listed_once=int(graph.get("listed_once", 0)),
+        absent=dict(graph.get("absent", {})),
+        own_links=graph.links.by_party if "links" in graph else {},
     )
     return whole, clients
+
+
+def _by_name(names: Sequence[str], counts: NDArray[np.int64]) -> dict[str, int]:
+    return {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
 
 
 def _missing(graph: Data) -> dict[str, int]:

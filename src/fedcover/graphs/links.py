@@ -8,7 +8,8 @@ A link has a text that both of its parties spell alike, and by which they find i
 """
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,9 @@ import polars as pl
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from fedcover.errors import UsageError, shown
+from fedcover.errors import DataError, UsageError, listed
 from fedcover.graphs.assemble import undirected
+from fedcover.graphs.schema import Schema
 from fedcover.graphs.tables import Table, find_table
 
 COLUMNS = ("node", "party", "other")
@@ -34,18 +36,31 @@ class ListedLinks:
     party: tuple[str, ...]
     other: tuple[str, ...]
 
+    @property
+    def by_party(self) -> dict[str, int]:
+        """How many go to each other party, by name."""
+        return dict(sorted(Counter(self.party).items()))
 
-def read_links(folder: Path, ids: pl.Series) -> ListedLinks | None:
-    """The links in a party's folder, each once; None without such a table."""
+
+def read_links(folder: Path, nodes: Table, own: str, match: str | None) -> ListedLinks | None:
+    """The links in the folder of the party ``own``, each once; None without such a table."""
     file = find_table(folder, "links")
     if file is None:
         return None
+    if match is not None:
+        raise UsageError(
+            f"match is {match!r}, but {file} lists links; take one of them, so that no neighbour "
+            "counts twice."
+        )
+    if "client" in nodes.frame.columns:
+        raise DataError(
+            f"{file} is a party's own table, but {nodes.name} has a client column, so that it "
+            "holds several parties' nodes; edges between these belong to the table of edges."
+        )
     table = Table(file, COLUMNS, needed=COLUMNS, others=False)
     node, party, other = (table.text(column) for column in COLUMNS)
-    own = folder.resolve().name
-    table.refuse_where(
-        party == own, "party", f"is {shown(own)}, this party; a link goes to another one"
-    )
+    table.refuse_where(party == own, "party", "{} is this party; a link goes to another one", party)
+    ids = nodes.text("id")
     frame = pl.DataFrame({"id": node, "party": party, "other": other})
     places = pl.DataFrame({"id": ids}).with_row_index("at")
     found = frame.join(places, on="id", how="left", maintain_order="left")
@@ -108,8 +123,38 @@ def read_keys(nodes: Table, column: str) -> list[str | None]:
     return keys.to_list()
 
 
-def check_match(match: str | None, group: str | None) -> None:
+def unused(listed_once: int, absent: Mapping[str, int], own: Mapping[str, int]) -> list[str]:
+    """What is said of links that are not used: those that one party alone lists, those to parties
+    that are not there, and those of a party's folder that is read without the others'."""
+    said = []
+    if listed_once:
+        have = "link is" if listed_once == 1 else "links are"
+        said.append(
+            f"{listed_once:,} {have} listed by one party alone and not used: an edge counts where "
+            "both its parties list it."
+        )
+    if absent:
+        are = "1 link is" if (many := sum(absent.values())) == 1 else f"{many:,} links are"
+        said.append(f"{are} not used: there is no folder of {_counted(absent)}.")
+    if own:
+        said.append(
+            f"the party's links, to {_counted(own)}, are not used: their far ends are not in this "
+            "folder; take the one that holds all parties' folders."
+        )
+    return said
+
+
+def _counted(by_party: Mapping[str, int]) -> str:
+    return listed([f"{name} ({count:,})" for name, count in by_party.items()])
+
+
+def check_match(match: str | None, group: str | None, schema: Schema | None = None) -> None:
     """Refuse a column of keys that is something else, too."""
+    if match is not None and schema is not None and match in schema.names:
+        raise UsageError(
+            f"match is {match!r}, which the agreed schema has as a feature; a key is no feature, "
+            "so agree on a schema without it."
+        )
     if match is not None and match in ("id", "label", "split", "client", group):
         raise UsageError(
             f"match is {match!r}, which says something else about a node; it must be another "

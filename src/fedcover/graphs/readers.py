@@ -39,6 +39,7 @@ def read_folder(
     *,
     group: str | None = None,
     match: str | None = None,
+    own: str | None = None,
 ) -> Data:
     """Read and validate a graph; an error names the file, the line or row, and the column.
 
@@ -49,23 +50,17 @@ def read_folder(
     ``graph.missing`` for the training nodes' mean). ``group`` names a column of ``nodes`` that is
     no feature but says which group a node is of, for calibration by group; ``match`` one of keys by
     which parties know the same node (``graph.match_keys``). A party's table of links is
-    ``graph.links``.
+    ``graph.links``; ``own`` is what the party is called (by default, as its folder).
     """
     path = Path(path)
     nodes = _nodes(path, schema, group, match)
     edges = Table(_file(path, "edges"), ENDS, needed=ENDS, others=False)
     name, marks = path.resolve().name, {"group": group, "match": match}
     graph = graph_of(nodes, edges, name=name, schema=schema, missing=missing, **marks)
-    links = read_links(path, nodes.text("id"))
-    if links is None:
-        return matched(graph) if match is not None and "client" in graph else graph
-    if match is not None:
-        raise UsageError(
-            f"{path} has a table of links, and match is {match!r}; take one of them, so that no "
-            "neighbour counts twice."
-        )
-    graph.links = links
-    return graph
+    links = read_links(path, nodes, own or name, match)
+    if links is not None:
+        graph.links = links
+    return matched(graph) if match is not None and "client" in graph else graph
 
 
 def graph_of(
@@ -135,7 +130,7 @@ def _nodes(path: Path, schema: Schema | None, group: str | None, match: str | No
             f"group is {group!r}, which says something else about a node; it must be another "
             "column of nodes."
         )
-    check_match(match, group)
+    check_match(match, group, schema)
     own = tuple(name for name in (group, match) if name is not None)
     file, wanted = _file(path, "nodes"), (*NODE_COLUMNS, *own)
     label = ("label",) if schema is None else ()

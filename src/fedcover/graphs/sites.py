@@ -6,7 +6,9 @@ know edges to others' nodes, ``links`` are one party's, in the layout of
 """
 
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +50,8 @@ def read_sites(
 
     Without a ``schema`` or its file, the first party's features and the labels of all are agreed. A
     link that both its parties list, or nodes with the same key in the column ``match``, become an
-    edge.
+    edge; ``listed_once`` of the graph is how many links one party alone lists, ``absent`` how many
+    go to parties that have no folder.
     """
     folders = site_folders(path)
     agreed = path / SCHEMA_FILE
@@ -94,12 +97,15 @@ def read_sites(
         return matched(graph)
     if not any("links" in part for part in parts):
         return graph
-    node, text = [np.empty(0, dtype=np.int64)], []
+    node, text, to = [np.empty(0, dtype=np.int64)], [], list[str]()
     for folder, part, start in zip(folders, parts, starts, strict=True):
         if "links" in part:
             node.append(part.links.node + start)
             text += link_texts(part, folder.name)
-    return linked(graph, np.concatenate(node), text)
+            to += part.links.party
+    there = pl.Series(to, dtype=pl.String).is_in(graph.client_names).to_numpy()
+    graph.absent = dict(sorted(Counter(compress(to, ~there)).items()))
+    return linked(graph, np.concatenate(node)[there], list(compress(text, there)))
 
 
 def common_schema(

@@ -28,7 +28,7 @@ SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst", ".parq
 PROBED_ROWS = 1_000  # from which it is guessed which columns hold words; a wrong guess costs time
 _NAME_TYPES = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
 _INDEX = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")  # pandas' numbers of rows
-_IDS = ("id", "source", "target")
+_IDS = ("id", "source", "target", "node", "other")
 _CELL = 4  # bytes of a value in memory
 # Polars reports a file that it did not foresee by a panic, which is no Exception.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)

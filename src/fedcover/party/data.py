@@ -89,7 +89,7 @@ def cut_parties(
     ``restored`` gives them the far ends of the edges that the cut took, too.
     """
     parties = []
-    known = known_edges(partition, config, seed)
+    known = known_edges(graph, partition, config, seed)
     whole, given, cut = _unassigned(graph, seed, 0, ""), _given_split(graph), partition.cut_edges
     for number, part in enumerate(client_graphs(graph, partition)):
         own = replace(_part(whole, part), number=number, name=partition.names[number])
@@ -106,12 +106,21 @@ def cut_parties(
     return parties
 
 
-def known_edges(partition: Partition, config: Config, seed: int) -> NDArray[np.int64] | None:
-    """The cut edges (2, m), both ways, that both ends know: all, or a share of them, or None."""
+def known_edges(
+    graph: Data, partition: Partition, config: Config, seed: int
+) -> NDArray[np.int64] | None:
+    """The cut edges (2, m), both ways, that both ends know: all, or a share of them, or None.
+
+    Where clients know each other's nodes by keys, they know no other edge.
+    """
     if config.cut_edges != "known":
         return None
     share = config.known_share
     once = partition.cut_edges[:, partition.cut_edges[0] < partition.cut_edges[1]]
+    if partition.method == "given" and "match_keys" in graph:
+        keys = graph.match_keys
+        alike = [keys[a] is not None and keys[a] == keys[b] for a, b in once.T.tolist()]
+        once = once[:, np.array(alike, dtype=bool)]
     if share < 1:
         # One order for all shares: whoever knows more knows what those with less know.
         order = np.random.default_rng([seed, 0x71E5]).permutation(once.shape[1])
