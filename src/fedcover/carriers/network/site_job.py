@@ -147,9 +147,11 @@ class SiteJob:
                 raise DataError("the sites are not known here; the coordinator must name them.")
             number = number_in(told["roll"], self.job, self._name)
             data = party_data(self._graph, config, seed, number, self._name)
-            # Private noise is drawn from a number that stays here: nobody can take the noise off.
-            drawn = {"secret": np.array(secrets.randbits(62))}
-            secret = int(self._memory.first("secret", drawn)["secret"])
+            # Private noise, keys and masks follow from bytes that stay here: nobody can take the
+            # noise or a mask off.
+            drawn = {"secret": np.frombuffer(secrets.token_bytes(32), dtype=np.uint8)}
+            kept = self._memory.first("secret", drawn)["secret"]
+            secret = int.from_bytes(kept.tobytes(), "big")
             links = self._links(number, told["roll"])
             self._parties[seed] = Party(
                 replace(data, secret=secret, links=links),
