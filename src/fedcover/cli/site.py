@@ -113,6 +113,9 @@ def run(
     work: Annotated[Path | None, option("DIR", "For ledger, sets, memory (default: DIR).")] = None,
     port: Annotated[int | None, number("N", "A free port here, for the process itself.")] = None,
     match: options.Match = None,
+    least_far_ends: Annotated[
+        int | None, number("N", "Far ends in a sum of +neighbours, at least (default: 3).", 1)
+    ] = None,
     insecure: Annotated[
         bool, option(None, "Without TLS; for trying on one machine alone.", "--insecure")
     ] = False,
@@ -131,6 +134,8 @@ def run(
             raise DataError(f"--{flag} names {file}, which is not a file.")
     read_schema_of(folder, match=match)
     node = f'site="{folder.resolve()}" work="{(work or folder).resolve()}" name="{name or ""}"'
+    if least_far_ends is not None:
+        node += f" least-far-ends={least_far_ends}"
     arguments = ["--superlink", superlink]
     arguments += ["--insecure"] if insecure else ["--root-certificates", str(root_certificates)]
     if key is not None:

@@ -23,6 +23,7 @@ from fedcover.errors import UsageError
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.labels import NO_LABEL
+from fedcover.graphs.links import unused
 from fedcover.graphs.splits import Role
 from fedcover.graphs.statistics import describe
 from fedcover.ledger import totals
@@ -285,6 +286,8 @@ def _graph_notes(graph: Data, asked: Config, config: Config) -> list[str]:
             f"the graph names clients of its own, {len(graph.client_names)}, which are not used: "
             "--partition given, in Python Config(partition='given'), takes them."
         )
+    about_links = graph.get("listed_once", 0), graph.get("absent", {})
+    notes += unused(*about_links, graph.links.by_party if "links" in graph else {})
     if config.methods != asked.methods:
         notes.append(
             f"clients know edges between them, so that the default recipe is {BEST_LINKED}: every "

@@ -12,7 +12,7 @@ from pathlib import Path
 from fedcover.carriers.network import journal
 from fedcover.carriers.network.checkpoint import Checkpoint
 from fedcover.carriers.network.messages import Order, Reply
-from fedcover.carriers.network.site_job import SiteJob
+from fedcover.carriers.network.site_job import MIN_FAR_ENDS, SiteJob
 from fedcover.errors import DataError, FedcoverError, UsageError
 
 _log = getLogger(__name__)
@@ -35,10 +35,19 @@ def _without_values(sentence: str) -> str:
 
 
 class Member:
-    """One party. ``data`` is its folder; ``work`` holds its memory, its ledger and its sets."""
+    """One party. ``data`` is its folder; ``work`` holds its memory, its ledger and its sets.
 
-    def __init__(self, data: Path, work: Path | None = None, name: str | None = None) -> None:
-        self.name = name or data.resolve().name
+    It takes part in no job whose sums may be of fewer than ``least_far_ends`` nodes.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        work: Path | None = None,
+        name: str | None = None,
+        least_far_ends: int = MIN_FAR_ENDS,
+    ) -> None:
+        self.name, self._least_far_ends = name or data.resolve().name, least_far_ends
         self._data, self._work = data, work or data
         self._ledger = self._work / journal.FILE
         self._under_way: SiteJob | None = None
@@ -85,7 +94,8 @@ class Member:
             if order.places[0].verb != "hello" and not folder.exists():
                 raise DataError(f"the job {order.job} is not known here; it must say hello first.")
             memory = Checkpoint(folder)
-            self._under_way = SiteJob(order.job, self.name, self._data, self._work, memory)
+            known = order.job, self.name, self._data, self._work, memory
+            self._under_way = SiteJob(*known, least_far_ends=self._least_far_ends)
             # All but this job and the last few others are forgotten.
             others = [path for path in (self._work / MEMORY).glob("*") if path != folder]
             for path in sorted(others, key=lambda path: path.stat().st_mtime)[: 1 - REMEMBERED]:

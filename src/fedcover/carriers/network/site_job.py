@@ -43,13 +43,23 @@ from fedcover.tables import KEY, sets_frame
 _log = getLogger(__name__)
 
 MIN_CLUSTER = 5  # what stands behind a prototype at least, whatever the coordinator asks for
+MIN_FAR_ENDS = 3  # likewise behind a sum of +neighbours, unless the site itself lowers it
 
 
 class SiteJob:
     """One site's side of one job."""
 
-    def __init__(self, job: str, name: str, data: Path, work: Path, memory: Checkpoint) -> None:
+    def __init__(
+        self,
+        job: str,
+        name: str,
+        data: Path,
+        work: Path,
+        memory: Checkpoint,
+        least_far_ends: int = MIN_FAR_ENDS,
+    ) -> None:
         self.job = job
+        self._least_far_ends = least_far_ends
         self.preparing = 0.0  # seconds, of the order under way
         self._name, self._data, self._work, self._memory = name, data, work, memory
         self._parties: dict[int, Party] = {}
@@ -128,12 +138,22 @@ class SiteJob:
                 f"min_cluster is {least}; this site sends no prototype with fewer than "
                 f"{MIN_CLUSTER} nodes behind it."
             )
+        if config.neighbour.least < self._least_far_ends:
+            raise UsageError(
+                f"neighbour_least is {config.neighbour.least}; this site adds to no sum of fewer "
+                f"than {self._least_far_ends} far ends."
+            )
+        if config.matching == "open":
+            raise UsageError(
+                "matching is open, which is for simulations; this site sends nothing of its links "
+                "without protocol and masks."
+            )
         return config, reading, parse_schema(words(found["schema"]), "the coordinator's schema")
 
     @cached_property
     def _graph(self) -> Data:
         _, reading, schema = self._terms
-        return read_folder(self._data, schema, **reading)
+        return read_folder(self._data, schema, own=self._name, **reading)
 
     def party(self, seed: int | None) -> Party:
         """This site in one repetition."""
@@ -165,12 +185,13 @@ class SiteJob:
         return self._parties[seed]
 
     def _links(self, number: int, rolled: NDArray[np.uint8]) -> Links:
-        """The links to sites that take part; those to others are named in the log."""
+        """The links to sites that take part; those to others are named in the log, once."""
 
         def number_of(name: str) -> int | None:
             with suppress(DataError):
                 return number_in(rolled, self.job, name)
-            _log.warning("links to %s are not used: it takes no part in this job", name)
+            if not self._parties:
+                _log.warning("links to %s are not used: it takes no part in this job", name)
             return None
 
         return listed_links(self._graph, self._name, number, len(rolled), number_of)

@@ -2,7 +2,8 @@
 
 The job's settings come from ``--run-config``, a site's from ``--node-config``: ``site`` is the
 folder with nodes and edges; ``work`` (default: the same) gets the ledger, the sets and what is
-remembered between messages; ``name`` (default: the folder's) is the site's.
+remembered between messages; ``name`` (default: the folder's) is the site's; ``least-far-ends`` is
+what must stand behind a sum of +neighbours at least.
 """
 
 import logging
@@ -20,6 +21,7 @@ from fedcover.carriers.network.flower.transport import FlowerTransport
 from fedcover.carriers.network.flower.wire import order_of, reply_message
 from fedcover.carriers.network.job import assignment_from
 from fedcover.carriers.network.member import Member
+from fedcover.carriers.network.site_job import MIN_FAR_ENDS
 from fedcover.errors import FedcoverError, UsageError
 
 server, client = ServerApp(), ClientApp()
@@ -45,14 +47,20 @@ def main(grid: Grid, context: Context) -> None:
 @client.query()
 def answer(message: Message, context: Context) -> Message:
     """Hand the order to the site, and send back its reply."""
-    member = _member(*(str(context.node_config.get(key, "")) for key in ("site", "work", "name")))
+    settings = ("site", "work", "name", "least-far-ends")
+    member = _member(*(str(context.node_config.get(key, "")) for key in settings))
     order = order_of(message)
     return reply_message(member.name, member.answer(order), message)
 
 
 @cache
-def _member(site: str, work: str, name: str) -> Member:
+def _member(site: str, work: str, name: str, least: str) -> Member:
     """One member a process: where the process stays (``fedcover site run``), so does its graph."""
     if not site:
         raise UsageError("--node-config has no site; it must name the folder with nodes and edges.")
-    return Member(Path(site), Path(work) if work else None, name or None)
+    if least and not (least.isdecimal() and int(least) >= 1):
+        raise UsageError(
+            f"--node-config has the least-far-ends {least}; it must be a whole number of 1 or more."
+        )
+    floor = int(least) if least else MIN_FAR_ENDS
+    return Member(Path(site), Path(work) if work else None, name or None, floor)

@@ -97,12 +97,19 @@ class LocalFederation:
         self.flwr("supernode", "register", key, CONNECTION, "--name", site.name)
 
     def start_site(
-        self, site: Path, within: Sequence[str] = (), address: str | None = None
+        self,
+        site: Path,
+        within: Sequence[str] = (),
+        address: str | None = None,
+        least_far_ends: int | None = None,
     ) -> None:
         """A party's process; ``within`` is a command that starts others (``ip netns exec …``),
-        ``address`` where the site looks for the coordinator, if not directly."""
+        ``address`` where the site looks for the coordinator, if not directly, ``least_far_ends``
+        its floor for sums of +neighbours, if not the usual one."""
         command = [*within, sys.executable, "-m", "fedcover", "site", "run", str(site)]
         command += ["--superlink", address or self.address, "--key", str(self.key_of(site))]
+        if least_far_ends is not None:
+            command += ["--least-far-ends", str(least_far_ends)]
         self.start(site.name, *command, "--root-certificates", str(self.keys / keys.CA))
 
     def start_job(self, settings: Mapping[str, Any]) -> None:
@@ -167,6 +174,11 @@ def trial(
     told = {"sites": clients, "least": max(clients - 1, 1), "join": JOIN}
     told |= {name.replace("_", "-"): value for name, value in settings.items()}
     job = job_from(told)  # what is wrong is said before anything is started
+    if job.match is not None:
+        raise UsageError(
+            f"match is {job.match!r}, but a graph that is cut here keeps no keys: its sites list "
+            "their links."
+        )
     check_target(out)
     out = out.resolve()
     sites, processes = (out.with_name(f"{out.name}-{kind}") for kind in ("sites", "processes"))
@@ -182,13 +194,16 @@ def trial(
     write_sites(sites, loaded, parts, roles, known)
     folders = site_folders(sites)
     tell(f"{sites}: {', '.join(folder.name for folder in folders)}")
+    if known is not None:
+        tell(f"{known.shape[1] // 2} edges between sites, which both their ends list as links")
     before = _stamp(out)
     with LocalFederation(processes, folders) as federation:
         federation.start_superlink()
         tell(f"SuperLink on port {federation.port}, with TLS; only registered sites may connect")
         for folder in folders:
             federation.register(folder)
-            federation.start_site(folder)
+            # One machine, one owner: the job's own floor is as good as a site's.
+            federation.start_site(folder, least_far_ends=job.config.neighbour.least)
         tell(f"{len(folders)} SuperNodes started, each with a key of its own")
         federation.start_job({**told, "schema": sites / SCHEMA_FILE, "out": out})
         _follow(federation, out, before, tell)
