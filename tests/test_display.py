@@ -273,7 +273,28 @@ def test_a_cell_of_gens_grid_without_a_loss_is_not_chosen():
     losses = {(1, 0.1): None, (1, 0.2): 0.5, (2, 0.1): 0.4, (2, 0.2): None}
     grid = [{"prototypes": m, "share": p, "valid_loss": x} for (m, p), x in losses.items()]
     console = Console(file=io.StringIO(), width=100)
-    console.print(run._grid("gen", [grid]))
+    console.print(run._grid("gen", {"grid": [grid], "prototypes": [2], "share": [0.1]}))
     shown = console.file.getvalue().splitlines()
     rows = [words for line in shown if (words := line.split())][-2:]
     assert rows == [["1", "–", "0.500"], ["2", "0.400", "(1)", "–"]]
+
+
+def test_gens_grid_has_one_row_without_generated_neighbours():
+    """Two seeds; the first chose none, the second a cell that shows the same loss as another."""
+    losses = {(0, 0.0): 0.3, (1, 0.1): 0.4, (1, 0.2): 0.4, (2, 0.1): 0.5, (2, 0.2): 0.5}
+    grid = [{"prototypes": m, "share": p, "valid_loss": x} for (m, p), x in losses.items()]
+    grid[0]["cell"] = "none"
+    other = [cell | {"valid_loss": 0.4} for cell in grid]
+    console = Console(file=io.StringIO(), width=100)
+    console.print(
+        run._grid("gen", {"grid": [grid, other], "prototypes": [0, 1], "share": [0, 0.2]})
+    )
+    shown = console.file.getvalue().splitlines()
+    lines = [words for line in shown if (words := line.split())]
+    head, _, *rows = lines[next(k for k, words in enumerate(lines) if words[0] == "M") :]
+    assert head == ["M", "p", "=", "0.1", "p", "=", "0.2"]
+    assert rows == [
+        ["none", "0.350", "(1)"],
+        ["1", "0.400", "0.400", "(1)"],
+        ["2", "0.450", "0.450"],
+    ]

@@ -20,18 +20,23 @@ KEYS, MATCHING, SUMS = "neighbours/keys", "neighbours/matching", "neighbours/sum
 SUMMARISER = "fed/shared"
 """The model whose encodings or soft labels +neighbours adds up, where it does not add features."""
 
+NO_NEIGHBOURS = 0, 0.0  # the cell "none" of Gen's grid: no prototype is linked to any node
+
 SCREENING = 20  # rounds after which weight decays are compared
 
 
 def cell_part(recipe: Recipe, prototypes: int, share: float) -> str:
-    """The part of the short training that judges one M and one p of Gen."""
-    return f"{recipe.shared}/cell {prototypes} {share!r}"
+    """The part of the short training that judges one M and one p of Gen, or the cell "none"."""
+    cell = "none" if (prototypes, share) == NO_NEIGHBOURS else f"{prototypes} {share!r}"
+    return f"{recipe.shared}/cell {cell}"
 
 
 def cell_of(step: str) -> tuple[int, float] | None:
     """M and p of a step of :func:`cell_part`; None for another step."""
     kind, *cell = step.split(" ")
-    return (int(cell[0]), float(cell[1])) if kind == "cell" and cell else None
+    if kind != "cell" or not cell:
+        return None
+    return NO_NEIGHBOURS if cell == ["none"] else (int(cell[0]), float(cell[1]))
 
 
 def decay_part(recipe: Recipe, decay: float) -> str:
@@ -111,6 +116,8 @@ def cases_of(config: Config) -> list[tuple[str, str, float]]:
 
 def count_links(rule: str, local: int, generated: int, share: float) -> int:
     """How many links Gen makes: for each local node, or at the client altogether."""
+    if not (share and generated):
+        return 0
     if rule == "node":
         return max(round(share * generated), 1)
     return round(share * local * generated)

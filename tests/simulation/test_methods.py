@@ -10,7 +10,7 @@ from fedcover.algorithm.session import Outcome
 from fedcover.config import METHODS, GenSettings, VaeSettings, recipe_of
 from fedcover.graphs import Role, feature_matrix
 from fedcover.graphs.partition import ClientGraph
-from fedcover.ledger import totals
+from fedcover.ledger import kind_of, totals
 from fedcover.party import calibration
 from fedcover.simulation.repetition import Federation, prepare
 from fedcover.simulation.run import Simulation
@@ -204,6 +204,42 @@ def test_gen_takes_the_cell_with_the_lowest_validation_loss(trained):
     own = sum(part.edge_index.shape[1] for part in found.parts)
     per_node = round(chosen["share"] * 2 * best["prototypes"]) or 1
     assert links - own == 2 * per_node * 120
+
+
+def test_gen_without_generated_neighbours_is_fed_to_the_bit(toy, quick, simulate):
+    config = quick(methods=("gen", "fed"), seeds=2, gen=replace(GEN, shares=(0,)))
+    simulation = simulate(toy, config)
+    pairs = [simulation.train(name)[0] for name in config.methods]
+    for gen, fed in zip(*pairs, strict=True):
+        for own, plain in zip(gen.parties, fed.parties, strict=True):
+            assert own.graph_of("gen/shared") is own.graph
+            np.testing.assert_array_equal(own.logits("gen/shared"), plain.logits("fed/shared"))
+
+
+def test_the_cell_none_is_trained_on_the_parties_own_graphs(toy, quick, simulate):
+    config = quick(methods=("gen", "fed"), seeds=1, gen=replace(GEN, screening=4, shares=(0, 0.5)))
+    simulation = simulate(toy, config)
+    ((gen,), (chosen,)), (_, (fed,)) = map(simulation.train, config.methods)
+    none, *linked = chosen.chosen["grid"]
+    # A short training of as many rounds as the long one has: its best loss is Fed's.
+    assert none["cell"] == "none"
+    assert none["valid_loss"] == pytest.approx(min(fed.models["shared"].losses), abs=1e-4)
+    assert all(cell["valid_loss"] != none["valid_loss"] for cell in linked)
+    (party, *_) = gen.parties
+    assert party.graph_of("gen/cell none") is party.graph
+    kinds = {kind_of(entry.part) for entry in gen.carried.ledger if "none" in entry.part}
+    assert kinds == {"choice of M and p"}
+
+
+def test_without_validation_nodes_gen_has_generated_neighbours(make_toy, quick, simulate):
+    """Nothing says that Fed is better, and Gen was asked for."""
+    roles = np.array([Role.TRAIN, Role.CALIB, Role.TEST])[np.arange(120) % 3]
+    graph = make_toy(split=roles)
+    config = quick(methods=("gen",), seeds=1, gen=replace(GEN, shares=(0, 0.5)))
+    (federation,), (outcome,) = simulate(graph, config).train("gen")
+    assert (outcome.chosen["prototypes"], outcome.chosen["share"]) == (2, 0.5)
+    assert [cell["valid_loss"] for cell in outcome.chosen["grid"]] == [None] * 3
+    assert all(party.graph_of("gen/shared").generated for party in federation.parties)
 
 
 def test_gens_messages_are_on_the_ledger(trained):

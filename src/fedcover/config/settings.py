@@ -28,6 +28,8 @@ BETWEEN = Rule(lambda x: 0 < x < 1, "lie strictly between 0 and 1")
 BELOW_ONE = Rule(lambda x: 0 <= x < 1, "be at least 0 and below 1")
 CONFIDENCE = Rule(lambda x: 0.5 <= x < 1, "be at least 0.5 and below 1")
 SHARE = Rule(lambda x: 0 < x <= 1, "be above 0 and at most 1")
+SHARE_OR_NONE = Rule(lambda x: 0 <= x <= 1, f"{SHARE.words}, or 0 for no generated neighbours")
+PUBLISHED_SHARES = (0.01, 0.02, 0.04, 0.08, 0.1)  # the paper's grid of p
 _LIMITS = "lie between 0.1 and 100, or be inf for no differential privacy"
 EPSILON = Rule(lambda x: 0.1 <= x <= 100 or x == inf, _LIMITS)  # the accountant is exact there
 NOISE = Rule(lambda x: 0.3 <= x <= 1000, "lie between 0.3 and 1000")
@@ -65,8 +67,9 @@ class VaeSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class GenSettings(Settings):
-    """The paper's grid of M and p, the VAE, and the federated VGAE.
+    """The grid of M and p, the VAE, and the federated VGAE.
 
+    The grid is the paper's, and p = 0 besides: the cell "none", without generated neighbours.
     ``linking`` says whether the share p is taken of each node's pairs or of all pairs at a client,
     see :func:`fedcover.party.augment.choose_links`.
     """
@@ -77,9 +80,9 @@ class GenSettings(Settings):
         (2, 5, 10, 20), "Numbers M of prototypes to choose from.", COUNT, each="number"
     )
     shares: tuple[float, ...] = setting(
-        (0.01, 0.02, 0.04, 0.08, 0.1),
-        "Shares p of linked pairs to choose from.",
-        SHARE,
+        (0.0, *PUBLISHED_SHARES),
+        "Shares p of linked pairs to choose from; 0 adds the cell none, without neighbours.",
+        SHARE_OR_NONE,
         each="share",
     )
     linking: str = setting("node", "Whether p is of each node's pairs or of all.", names.LINKINGS)
@@ -539,6 +542,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "temperature": "averaged",
         "batch_size": 32,
         "patience": 10,
+        "shares": PUBLISHED_SHARES,
         "linking": "global",
         "link_weight": 1.0,
         "screening": 5,

@@ -1,6 +1,6 @@
 """A run's sets and choices, as tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -11,6 +11,7 @@ from rich.text import Text
 from fedcover.config import METHODS, Config, recipe_of
 from fedcover.conformal import RULES
 from fedcover.display.terminal import full_width, number, table, with_spread
+from fedcover.plans import NO_NEIGHBOURS
 from fedcover.report.summary import (
     STANDARD_ERRORS,
     closed_share,
@@ -78,9 +79,9 @@ def summary(console: Console, finished: Run) -> None:
         console.print(_closed(closed_share(finished.results), config), soft_wrap=True)
     for name, chosen in finished.info.get("chosen_on_validation", {}).items():
         grids = chosen.get("grid")
-        if grids and "prototypes" in grids[0][0]:  # Gen's, not the weight decay of central
+        if grids and "share" in grids[0][0]:  # Gen's, not the weight decay of central
             console.print()
-            console.print(_grid(name, grids), soft_wrap=True)
+            console.print(_grid(name, chosen), soft_wrap=True)
     if finished.info.get("privacy"):
         console.print(_privacy_sentence(finished.info["privacy"]), highlight=False)
 
@@ -110,25 +111,32 @@ def _unlike(rows: pl.DataFrame) -> list[str]:
     ]
 
 
-def _grid(name: str, grids: Sequence[Sequence[dict[str, Any]]]) -> Table:
-    """Gen's validation loss over M and p, and how many seeds chose each cell."""
+def _grid(name: str, chosen: Mapping[str, Sequence[Any]]) -> Table:
+    """Gen's validation loss over M and p, and how many seeds chose each cell.
+
+    Without generated neighbours there is one cell, which has a row of its own.
+    """
+    keep = "prototypes", "share", "valid_loss"
     cells = pl.DataFrame(
-        [cell | {"seed": seed} for seed, grid in enumerate(grids) for cell in grid]
-    ).with_columns(pl.col("valid_loss").cast(pl.Float64))
-    best = cells.group_by("seed", maintain_order=True).agg(
-        pl.all().sort_by("valid_loss", nulls_last=True).first()
+        [{key: cell[key] for key in keep} for grid in chosen["grid"] for cell in grid],
+        schema_overrides={"valid_loss": pl.Float64},
+        infer_schema_length=None,
     )
-    shares = cells["share"].unique().sort()
+    seeds = list(zip(chosen["prototypes"], chosen["share"], strict=True))
+
+    def text(m: int, share: float) -> str:
+        loss = cells.filter(prototypes=m, share=share).select(pl.col("valid_loss").mean()).item()
+        shown = "–" if loss is None else f"{loss:.3f}"
+        count = seeds.count((m, share))
+        return f"{shown} ({count})" if count else f"{shown}    "
+
+    linked = cells.filter(pl.col("share") > 0)
+    shares = linked["share"].unique().sort().to_list()
     lines = []
-    for m in cells["prototypes"].unique().sort():
-        texts = []
-        for share in shares:
-            cell = cells.filter(prototypes=m, share=share)
-            loss = cell.select(pl.col("valid_loss").mean()).item()
-            chosen = len(best.filter(prototypes=m, share=share))
-            shown = "–" if loss is None else f"{loss:.3f}"
-            texts.append(f"{shown} ({chosen})" if chosen else f"{shown}    ")
-        lines.append([str(m), *texts])
+    if len(linked) < len(cells):
+        lines.append(["none", text(*NO_NEIGHBOURS), *[""] * (len(shares) - 1)])
+    for m in linked["prototypes"].unique().sort():
+        lines.append([str(m), *(text(m, share) for share in shares)])
     title = f"{name}: validation loss by M and p, and in brackets the seeds that chose the cell"
     headings = ["M", *(f"p = {share:g}" for share in shares)]
     return table(headings, lines, title=title, words=(), no_wrap=True)

@@ -87,7 +87,8 @@ def choose_links(local: Rows, generated: Rows, share: float, rule: str) -> Index
     """The pairs (2, m) that become edges: generated nodes above, local nodes below.
 
     ``global``: of all pairs at the client the ``share`` with the largest inner products, as the
-    paper writes. ``node``: of each local node's own pairs the largest ``share``, at least one.
+    paper writes. ``node``: of each local node's own pairs the largest ``share``, at least one. A
+    share of 0 means no links by either rule.
     """
     return RULES[rule](local, generated, count_links(rule, len(local), len(generated), share))
 

@@ -73,7 +73,9 @@ def chosen(party: "Party", recipe: str) -> PartyGraph:
 
 
 def augmented(party: "Party", prototypes: int, share: float) -> PartyGraph:
-    """The party's graph with generated neighbours for one M and one p."""
+    """The party's graph with generated neighbours for one M and one p; its own where p is 0."""
+    if not share:
+        return party.graph
     settings, one = party.config.gen, received(party)[prototypes]
     links = choose_links(one.local, one.latent, share, settings.linking)
     return augment(party.graph, one.features, links, settings.link_weight)

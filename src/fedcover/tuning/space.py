@@ -17,6 +17,7 @@ AXES: dict[str, tuple[Any, ...]] = {
 }
 """Values by setting. Methods, and Gen's M and p, come from the configuration itself; the score is
 chosen after the model, and the rounds are what candidates are compared by."""
+GRID = "prototypes", "share"  # Gen's M and p
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,16 @@ def usual_methods(config: Config) -> tuple[str, ...]:
 
 def axes_of(config: Config) -> dict[str, tuple[Any, ...]]:
     """The space for a configuration: its methods but those that no party can have (unless there is
-    no other), :data:`AXES`, and where Gen is among the methods its M and p."""
+    no other), :data:`AXES`, and where Gen is among the methods its M and p.
+
+    Gen with p = 0 is Fed for every M; whoever wants it compared has Fed among the methods.
+    """
     federated = tuple(name for name in config.methods if METHODS[recipe_of(name).base].federated)
     methods = federated or config.methods
     axes = {"method": methods, **AXES}
     if any(recipe_of(name).base == "gen" for name in methods):
-        axes |= {"prototypes": config.gen.prototypes, "share": config.gen.shares}
+        linked = tuple(share for share in config.gen.shares if share)
+        axes |= {"prototypes": config.gen.prototypes, "share": linked or config.gen.shares}
     return axes
 
 
@@ -55,11 +60,8 @@ def as_given(config: Config) -> Candidate:
     """The configuration's own settings; of the methods the first, and of Gen's grid the middle,
     since one M and p are chosen."""
     axes = axes_of(config)
-    held = {
-        "method": axes["method"][0],
-        "prototypes": config.gen.prototypes[len(config.gen.prototypes) // 2],
-        "share": config.gen.shares[len(config.gen.shares) // 2],
-    }
+    held = {axis: values[len(values) // 2] for axis, values in axes.items() if axis in GRID}
+    held["method"] = axes["method"][0]
     return _fitting({axis: held[axis] if axis in held else getattr(config, axis) for axis in axes})
 
 
