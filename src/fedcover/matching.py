@@ -1,8 +1,9 @@
 """Which items two parties both have, found privately: set intersection by Diffie-Hellman on P-256.
 
-The *asker* sends each of its items :math:`x` as :math:`H(x)^a`. The *answerer* returns
-:math:`H(x)^{ab}` in the same order and its own items as :math:`H(y)^b`, sorted. The asker takes its
-:math:`a` off and compares. Equal texts match, and nothing else does.
+The *asker* sends each of its items :math:`x` as :math:`H(x)^a`, in an order that tells nobody else
+which item is which. The *answerer* returns :math:`H(x)^{ab}` in the same order and its own items as
+:math:`H(y)^b`, sorted. The asker takes its :math:`a` off and compares. Equal texts match, and
+nothing else does.
 
 The asker learns which of its items the answerer has, and how many the answerer has. The answerer
 learns how many items the asker has, and not which of them match. Neither can guess an item of the
@@ -10,8 +11,11 @@ other, however few there are to guess from, without listing it: without :math:`a
 powers cannot be computed. Whoever carries the messages learns both numbers alone.
 
 That holds of parties that keep to the protocol. One that does not can list what it has not, and so
-learn or claim a match. Messages must be sealed: one changed on its way may be read as fewer
-matches, and a carrier who may send a request of its own can ask.
+learn or claim a match. An answerer that has one item in common can claim others, which it does not
+know, if it guesses which of the points is that item: from :math:`H(x)` and :math:`H(x)^a` it can
+make any number of pairs that look like matches. So nobody may show another party an item because
+it matched. Messages must be sealed: one changed on its way may be read as fewer matches or as
+others, and a carrier who may send a request of its own can ask.
 
 A party keeps its secret, and nothing else, between messages: the private keys :math:`a` and
 :math:`b` follow from it and from what is matched. So the same command gives the same messages, and
@@ -35,7 +39,8 @@ def request(items: Sequence[str], secret: bytes) -> bytes:
     listed = _digest(items)
     psi = _library()
     client = psi.client.CreateFromKey(_private_key(secret, b"ask", listed), True)
-    return _tag(secret, listed) + b"".join(client.CreateRequest(list(items)).encrypted_elements)
+    hidden = [items[place] for place in _order(items, secret, listed)]
+    return _tag(secret, listed) + b"".join(client.CreateRequest(hidden).encrypted_elements)
 
 
 def reply(items: Sequence[str], message: bytes, secret: bytes) -> bytes:
@@ -76,7 +81,8 @@ def common(items: Sequence[str], secret: bytes, message: bytes) -> list[int]:
         found = client.GetIntersection(setup, psi.Response(encrypted_elements=returned))
     except RuntimeError:
         raise _no_point(about) from None
-    return sorted(found)
+    order = _order(items, secret, listed)
+    return sorted(order[place] for place in found)
 
 
 def _library() -> Any:
@@ -108,6 +114,13 @@ def _private_key(secret: bytes, role: bytes, about: bytes) -> bytes:
         raise ValueError(f"a secret must have {_LEAST_SECRET} bytes, but has {len(secret)}.")
     number = int.from_bytes(hmac.digest(secret, b"fedcover " + role + b"\0" + about, "sha512"))
     return (number % (_ORDER - 1) + 1).to_bytes(32)
+
+
+def _order(items: Sequence[str], secret: bytes, listed: bytes) -> list[int]:
+    """The items' positions, in an order that follows from the secret."""
+    key = hmac.digest(secret, b"fedcover order\0" + listed, "sha256")
+    rank = [hmac.digest(key, item.encode(), "sha256") for item in items]
+    return sorted(range(len(items)), key=rank.__getitem__)
 
 
 def _tag(secret: bytes, listed: bytes) -> bytes:

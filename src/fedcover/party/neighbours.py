@@ -12,7 +12,8 @@ no difference (docs/neighbours.md).
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import hmac
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 BITS = 24  # of the fraction of a value that is added up
 MOST = 1 << 15  # a value's magnitude, and far ends of a node: their sum has room in the words
+TAG = 16  # bytes that stand for a link
 ROUNDS = 200  # in which rows are taken back, see rows_of
 DETERMINED = 1e-7  # a far end that is so near zero in a random null vector can be computed
 
@@ -58,9 +60,9 @@ def request(party: "Party", _part: str, _query: Message) -> Message:
 
 
 def reply(party: "Party", _part: str, query: Message) -> Message:
-    """To every party that has asked."""
+    """To every party that has asked: those with a smaller number."""
     found = {}
-    for sender, sealed in _from(query):
+    for sender, sealed in _from(query, range(party.number)):
         asked = _opened(party, sender, "request", sealed)
         answer = matching.reply(_items(party, sender), asked, _secret(party, f"matching {sender}"))
         found[str(sender)] = _sealed(party, sender, "reply", answer)
@@ -68,14 +70,15 @@ def reply(party: "Party", _part: str, query: Message) -> Message:
 
 
 def match(party: "Party", _part: str, query: Message) -> Message:
-    """Which links both have, told to the party that has replied."""
+    """Which links both have, told to the party that has replied: by a tag that shows them to none
+    but who has them, since an answer can be made up."""
     found, common = {}, {}
-    for sender, sealed in _from(query):
+    for sender, sealed in _from(query, [k for k in _others(party) if k > party.number]):
         answer, items = _opened(party, sender, "reply", sealed), _items(party, sender)
         places = matching.common(items, _secret(party, f"matching {sender}"), answer)
         common[str(sender)] = np.array(places, dtype=np.int64)
-        said = "\n".join(items[place] for place in places)
-        found[str(sender)] = _sealed(party, sender, "links", said.encode())
+        tags = _tags(party, sender, [items[place] for place in places])
+        found[str(sender)] = _sealed(party, sender, "links", b"".join(sorted(tags)))
     party.tell(f"{MATCHING} asked", common)
     return found
 
@@ -85,14 +88,13 @@ def places(party: "Party", _part: str, query: Message) -> Message:
     common = {}
     if not _private(party):
         party.tell(KEYS, {"keys": query["parties"]})
-    for sender, sealed in _from(query):
-        said = _opened(party, sender, "links", sealed).decode()
-        place = {item: number for number, item in enumerate(_items(party, sender))}
-        try:
-            own = [place[item] for item in said.split("\n") if item]
-        except KeyError:
-            raise DataError("another party names a link that is not among this one's.") from None
-        common[str(sender)] = np.array(sorted(own), dtype=np.int64)
+    for sender, sealed in _from(query, range(party.number) if _private(party) else ()):
+        said = _opened(party, sender, "links", sealed)
+        named = {said[start : start + TAG] for start in range(0, len(said), TAG)}
+        own = _tags(party, sender, _items(party, sender))
+        if TAG * len(named) != len(said) or not named <= set(own):
+            raise DataError("another party names a link that is not among this one's, or twice.")
+        common[str(sender)] = np.flatnonzero([tag in named for tag in own])
     party.tell(f"{MATCHING} replied", common)
     rows = rows_of(party)
     row_of = np.full(len(party.data.y), -1, dtype=np.int32)
@@ -177,22 +179,26 @@ def far_ends(parties: "Sequence[Party]", _round: int, queries: Sequence[Message]
 
 def _terms(party: "Party", owner: int, rows: int, query: Message) -> dict[str, Any]:
     """A party's own: integers, sparse where they are not masked."""
-    _once(party, owner, query)
-    place = np.frombuffer(_opened(party, owner, "places", query[str(party.number)]), np.int32)
+    said = _opened(party, owner, "places", query[str(party.number)])
     common = _common(party)[owner]
-    if len(place) != len(common) or not ((place >= -1) & (place < rows)).all():
+    fits = len(said) == 4 * len(common)
+    place = np.frombuffer(said if fits else b"", np.int32)
+    if not fits or not ((place >= -1) & (place < rows)).all():
         raise DataError("the places of links do not fit those that both parties have.")
     assert party.data.links is not None
     node, capped = party.data.links.node[common], _within_cap(party)
     used = (place >= 0) & capped[common]
     shape = rows, len(party.data.y)
     pairs = sp.csr_array((np.ones(used.sum(), np.int64), (place[used], node[used])), shape=shape)
+    if (pairs.data > 1).any():  # three times the same far end is that far end
+        raise DataError("a row that another party asks for has the same far end twice.")
     kind, values = _words(party), _values(party)
     sums, counts = (pairs @ values).astype(kind), pairs.sum(axis=1).astype(np.uint32)
     if party.config.neighbour.epsilon is not None:
         sums = sums + _noise(party, owner, sums.shape)
     if _private(party):
         sums = sums.toarray() if sp.issparse(sums) else np.asarray(sums)
+        _once(party, owner, query, sums, counts)
         sums += _mask(party, owner, f"sums for {owner}", sums)
         for other in _others(party):
             if other != owner:  # what one of the two adds, the other takes away
@@ -202,9 +208,14 @@ def _terms(party: "Party", owner: int, rows: int, query: Message) -> dict[str, A
     return {"sums": sums, "numbers": counts, "parties": np.ones(1, dtype=np.int64)}
 
 
-def _once(party: "Party", owner: int, query: Message) -> None:
-    """Masks hide one message: a second question about other rows gets no answer."""
+def _once(party: "Party", owner: int, query: Message, *content: NDArray[Any]) -> None:
+    """Masks hide one message: a second question about other rows gets no answer, nor one about the
+    same rows after features or the model that makes the values have changed."""
+    digest = hashlib.sha256()
+    for array in content:
+        digest.update(np.ascontiguousarray(array).data)
     asked = {name: query[name] for name in ("rows", str(party.number))}
+    asked["content"] = np.frombuffer(digest.digest(), np.uint8)
     before = party.told.get(f"{SUMS} for {owner}")
     if before is None:
         party.tell(f"{SUMS} for {owner}", asked)
@@ -362,6 +373,13 @@ def _items(party: "Party", other: int) -> list[str]:
     return [str(key) for key in party.data.links.key[_listed(party)[other]].tolist()]
 
 
+def _tags(party: "Party", other: int, items: Sequence[str]) -> list[bytes]:
+    """What stands for a link between two parties; whoever does not know the link sees no text."""
+    between = sorted((party.number, other))
+    key = _shared(party, other, f"tags {between}")
+    return [hmac.digest(key, item.encode(), "sha256")[:TAG] for item in items]
+
+
 def _secret(party: "Party", purpose: str) -> bytes:
     """32 bytes of the party's own for one purpose; a simulation's follow from seed and number."""
     held = party.data.secret.to_bytes(32, "big")
@@ -403,6 +421,10 @@ def _mask(party: "Party", other: int, purpose: str, like: NDArray[Any]) -> NDArr
     return drawn.view(like.dtype).reshape(like.shape)
 
 
-def _from(query: Message) -> Iterator[tuple[int, NDArray[Any]]]:
-    """What other parties sent, by their numbers."""
-    return ((int(name), query[name]) for name in sorted(query) if name.isdecimal())
+def _from(query: Message, senders: Iterable[int]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """What other parties sent, by their numbers: all of them, and nobody else."""
+    sent = {name for name in query if name.isdecimal()}
+    expected = [str(sender) for sender in senders]
+    if sent != set(expected):
+        raise DataError("the messages that came are not those of all other parties.")
+    return ((int(name), query[name]) for name in expected)
