@@ -195,9 +195,12 @@ def test_the_default_preset_is_the_plain_config_and_has_the_guarantee():
 
 def test_the_paper_preset_is_the_papers_setting():
     ours, paper = asdict(Config()), asdict(Config.preset("paper"))
+    gen = {"linking": "global", "link_weight": 1.0, "screening": 5}
+    gen["shares"] = ours["gen"]["shares"][1:]  # the cell without generated neighbours is ours
+    assert ours["gen"]["shares"][0] == 0
     assert {key: value for key, value in paper.items() if value != ours[key]} == {
         "methods": ("loc", "fed", "gen"),
-        "gen": ours["gen"] | {"linking": "global", "link_weight": 1.0, "screening": 5},
+        "gen": ours["gen"] | gen,
         "scores": ("aps-det",),
         "quantiles": ("average",),
         "temperature": "averaged",

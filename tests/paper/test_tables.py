@@ -122,6 +122,18 @@ def test_bytes_stand_beside_the_formulas(frame):
     assert by_kind["all else"] == ["13", "–", "–"]
 
 
+@pytest.mark.parametrize(("chosen", "ratio"), [((0, 5), "3.70"), ((0, 0), "–")])
+def test_a_seed_without_generated_neighbours_has_no_formula(chosen, ratio, frame):
+    """It sent its prototypes all the same."""
+    sent = [{"kind": "prototypes", "direction": "up", "bytes": 3 * 37 * 1433 * 4, "rounds": 1}]
+    rows = [
+        {"method": "gen", "sent": sent, "prototypes": m, "seed": k} for k, m in enumerate(chosen)
+    ]
+    (line,) = bytes_table(read_all()["communication"], "default", frame(*rows)).rows
+    assert line[3:5] == ["prototypes", f"{3 * 37 * 1433 * 4:,}"]
+    assert line[-1] == ratio
+
+
 def test_markdown_and_latex_say_the_same():
     table = Table("A & B", ["x", "size"], [["a|b_c", "1.0 ± 0.1"]], pl.DataFrame(), ["50 % of α."])
     assert markdown(table) == (

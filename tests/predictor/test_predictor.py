@@ -170,6 +170,20 @@ def test_the_order_of_nodes_does_not_matter(method, score, graph, folder):
     assert (predictor.probs(shuffled) == predictor.probs(graph)[order]).all()
 
 
+def test_a_model_of_gen_without_generated_neighbours_is_kept_and_predicts(graph, tmp_path):
+    gen = {"prototypes": (2,), "shares": (0,), "link_rounds": 1, "vae": {"epochs": 1}}
+    config = fedcover.Config(
+        clients=3, methods=("gen", "fed"), alphas=(0.1,), seeds=1, rounds=3, resplits=2, gen=gen
+    )
+    where = fedcover.run(graph, config).save(tmp_path / "run")
+    found, plain = (fedcover.load_predictor(where, name) for name in config.methods)
+    assert found.generated == (None, None, None)
+    sets = found.predict(graph)
+    assert set(sets.filter(kind="test")["promise"]) == {PROMISES["test"]}
+    assert sets.equals(plain.predict(graph))
+    assert "stand for other clients' nodes" not in (where / "model/gen/MODEL_CARD.md").read_text()
+
+
 def part(graph, nodes):
     """The graph of some of the nodes."""
     place = np.full(int(graph.num_nodes), -1)

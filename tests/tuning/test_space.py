@@ -94,3 +94,13 @@ def test_gen_takes_one_m_and_one_p_from_its_own_grid():
         (chosen.settings["share"],),
     )
     assert gen.linking == config.gen.linking
+
+
+def test_gen_is_not_tried_without_generated_neighbours():
+    """For every M it would be Fed once more."""
+    config = Config(methods=("gen",))
+    assert config.gen.shares[0] == 0
+    assert as_given(config).settings["share"] == 0.04
+    assert 0 not in {c.settings["share"] for c in drawn(config, 200)}
+    only = Config(methods=("gen",), gen={"prototypes": 2, "shares": 0})
+    assert as_given(only).of(only).gen.shares == (0,)

@@ -131,8 +131,7 @@ def bytes_table(definition: Definition, preset: str, rows: pl.DataFrame) -> Tabl
     notes = [
         "Bytes up and down of all clients and rounds, mean over seeds. Formula: 2·K·|Θ|·R for "
         "weights, with the rounds R that were trained; 2·K·M·d for prototypes, with the M that was "
-        "chosen. Prototypes: every M of the grid is sent, and each client receives the others'; "
-        "the formula leaves out seeds that chose no generated neighbours.",
+        "chosen. Prototypes: every M of the grid is sent, and each client receives the others'.",
         f"{REST.capitalize()}: counts, losses, temperatures, thresholds, and the quantiles of all "
         "scores, rules and levels that any table or figure judges these models by.",
     ]
@@ -150,7 +149,7 @@ def _formula(config: Config, row: dict[str, int | str]) -> float | None:
     elif row["kind"] == "VGAE weights":
         numbers = _parameters("gcn", features, gen.link_hidden, 2 * gen.link_latent)
     elif row["kind"] == "prototypes":
-        chosen = int(row["prototypes"])  # 0, the cell "none", is not in the paper
+        chosen = int(row["prototypes"])  # 0, the cell "none": no formula has it
         return 2.0 * int(row["clients"]) * chosen * features * FLOAT if chosen else None
     else:
         return None
