@@ -26,20 +26,26 @@ from fedcover.carriers.network import journal
 from fedcover.carriers.network.coordinator import Coordinator
 from fedcover.carriers.network.member import InProcess
 from fedcover.carriers.stacked import Stacked
-from fedcover.config import METHODS, NeighGenSettings, PersonalSettings, recipe_of
+from fedcover.config import (
+    METHODS,
+    NeighbourSettings,
+    NeighGenSettings,
+    PersonalSettings,
+    recipe_of,
+)
 from fedcover.config.names import GROUP_QUANTILES, QUANTILES, SCORES
 from fedcover.errors import UsageError
 from fedcover.graphs.labels import spelt_sets
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema
-from fedcover.graphs.sites import site_folders
+from fedcover.graphs.sites import common_schema, site_folders
 from fedcover.party import calibration
-from fedcover.party.data import party_data
+from fedcover.party.data import listed_links, party_data
 from fedcover.party.party import Party
 from fedcover.plans import cases_of
 from fedcover.training.plan import Plan
 
-from .network.conftest import make_job, members
+from .network.conftest import make_job, members, with_keys, with_links
 
 QUICK: dict[str, Any] = {
     "neighgen": NeighGenSettings(warm_up=2, rounds=2, local_epochs=1, latent=8, hidden=8),
@@ -146,6 +152,45 @@ def test_private_noise_is_a_secret_of_its_site(sites: Path, schema: Schema) -> N
     assert 0 not in first
 
 
+NEIGHBOURS: dict[str, dict[str, Any]] = {
+    "numbers": {"methods": ("fed+neighbours",), "seeds": 2},
+    "standardised": {"methods": ("loc+neighbours",), "standardise": True},
+    "default recipe": {"methods": ("fed+neighbours+prox+prior+mix",), "stride": 2},
+    "gen": {"methods": ("gen+neighbours+prior",), "rounds": 2},
+    "fedsage+": {"methods": ("fedsage++neighbours",), "rounds": 2},
+    "labels": {"methods": ("fed+neighbours+tuned",), "neighbour": {"values": "labels"}},
+    "encoding": {"methods": ("fed+neighbours",), "neighbour": {"values": "encoding"}},
+    "epsilon": {
+        "methods": ("fed+neighbours",),
+        "neighbour": {"epsilon": 8.0, "cap": 3, "least": 1, "norm": 2.0},
+    },
+    "five": {"methods": ("fed+neighbours",), "neighbour": {"least": 5}, "model": "sage"},
+}
+
+
+@pytest.mark.parametrize("case", NEIGHBOURS)
+def test_sums_over_neighbours_at_other_parties(case: str, sites: Path, schema: Schema) -> None:
+    changes = {"rounds": 3, "seeds": 1, "personal": QUICK["personal"], **NEIGHBOURS[case]}
+    neighbour = NeighbourSettings(**changes.pop("neighbour", {}))
+    neighgen = {"neighgen": QUICK["neighgen"]} if case == "fedsage+" else {}
+    compare(with_links(sites), schema, neighbour=neighbour, **changes, **neighgen)
+
+
+def test_sums_of_features_that_are_0_or_1(sites: Path) -> None:
+    for folder in site_folders(with_links(sites)):
+        nodes = pl.read_csv(folder / "nodes.csv")
+        bits = nodes.with_columns((pl.col("f6", "f7") > 0).cast(pl.Int8))
+        bits.write_csv(folder / "nodes.csv")
+    schema = common_schema(site_folders(sites))
+    assert schema.binary
+    compare(sites, schema, methods=("fed+neighbours",), seeds=1)
+
+
+def test_sums_over_nodes_with_the_same_key(sites: Path, schema: Schema) -> None:
+    settings = {"neighbour": NeighbourSettings(least=2), "seeds": 2, "match": "person"}
+    compare(with_keys(sites), schema, methods=("fed+neighbours",), **settings)
+
+
 @dataclass
 class Run:
     """One seed's parties, who leads them, and what came of each method."""
@@ -156,15 +201,13 @@ class Run:
 
 
 def compare(sites: Path, schema: Schema, *, double: bool = False, **changes: Any) -> None:
-    job, wire, folder = (
-        make_job(**{"seeds": 2, **changes}),
-        InProcess(members(sites)),
-        sites / "job",
-    )
+    job, folder = make_job(**{"seeds": 2, **changes}), sites / "job"
+    wire = InProcess(members(sites, job.config.neighbour.least))
     leader = Coordinator(job, schema, wire, folder)
     outcomes = leader.run()
     ledgers = journal.ledgers(folder / journal.FILE, leader.sites, list(outcomes))
-    config, reading = leader.job.config, {"missing": job.missing, "group": job.group}
+    config = leader.job.config
+    reading = {"missing": job.missing, "group": job.group, "match": job.match}
     graphs = [read_folder(folder, schema, **reading) for folder in site_folders(sites)]
 
     def begun(seed: int, stride: int) -> Run:
@@ -172,7 +215,9 @@ def compare(sites: Path, schema: Schema, *, double: bool = False, **changes: Any
         for number, (folder, graph) in enumerate(zip(site_folders(sites), graphs, strict=True)):
             data = party_data(graph, config, seed, number, folder.name)
             there = wire._members[folder.name]._under_way.party(seed)
-            data = replace(data, secret=there.data.secret)
+            own = folder.name, number, len(graphs)
+            links = listed_links(graph, *own, dict(zip(leader.sites, range(9), strict=False)).get)
+            data = replace(data, secret=there.data.secret, links=links)
             parties.append(Party(data, config, len(schema.labels)))
         size = len(schema.labels), len(schema.feature_names)
         census, impute = Loopback(parties).census, job.missing == "impute"
@@ -192,6 +237,8 @@ def compare(sites: Path, schema: Schema, *, double: bool = False, **changes: Any
             same(outcome, run.outcomes[method])
             for party, graph in zip(run.parties, graphs, strict=True):
                 there = wire._members[party.data.name]._under_way.party(seed)
+                if outcome.recipe.neighbours:
+                    same_sums(party, there)
                 for part in outcome.recipe.models.values():
                     for left, right in zip(party.weights[part], there.weights[part], strict=True):
                         assert left.numpy().tobytes() == right.numpy().tobytes()
@@ -259,6 +306,17 @@ def same(left: Outcome, right: Outcome) -> None:
     assert one.tallies.keys() == other.tallies.keys()
     assert all(np.array_equal(one.tallies[k], other.tallies[k]) for k in one.tallies)
     assert one.correct == other.correct
+
+
+def same_sums(party: Party, there: Party) -> None:
+    """What came of the exchange: there is some, bit for bit the same, of enough nodes each."""
+    mine, its = (one.knows(plans.SUMS) for one in (party, there))
+    assert len(mine["node"]) > 0
+    assert mine["number"].min() >= party.config.neighbour.least
+    assert mine.keys() == its.keys()
+    for name, array in mine.items():
+        left, right = (getattr(one, "toarray", lambda one=one: one)() for one in (array, its[name]))
+        assert np.array_equal(left, right)
 
 
 def same_sets(sites: Path, party: Party, graph: Any, method: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
 from fedcover.algorithm.session import Outcome
@@ -13,6 +15,7 @@ from fedcover.carriers.network.coordinator import Coordinator
 from fedcover.carriers.network.job import Assignment, Job
 from fedcover.carriers.network.member import InProcess, Member
 from fedcover.carriers.network.messages import Transport
+from fedcover.carriers.network.site_job import MIN_FAR_ENDS
 from fedcover.config import Config, GenSettings, NetworkSettings
 from fedcover.config.schema import declared
 from fedcover.graphs.schema import Schema, read_schema
@@ -29,6 +32,42 @@ def sites(tmp_path: Path, toy_sites: Callable[..., Path]) -> Path:
 @pytest.fixture
 def schema(sites: Path) -> Schema:
     return read_schema(sites / SCHEMA_FILE)
+
+
+@pytest.fixture
+def linked(sites: Path) -> Path:
+    """The same parties, who know edges between them, four a node, and some that one alone lists."""
+    return with_links(sites)
+
+
+def with_links(sites: Path, each: int = 70, alone: int = 4) -> Path:
+    """Write ``each`` links between any two parties, and some more that only the first lists."""
+    rng, folders = np.random.default_rng(3), site_folders(sites)
+    ids = [pl.read_csv(folder / "nodes.csv")["id"].to_list() for folder in folders]
+    rows: dict[str, list[tuple[str, str, str]]] = {folder.name: [] for folder in folders}
+    for a, one in enumerate(folders):
+        for b, other in enumerate(folders[a + 1 :], a + 1):
+            for count in range(each + alone):
+                left, right = ids[a][rng.integers(len(ids[a]))], ids[b][rng.integers(len(ids[b]))]
+                rows[one.name].append((left, other.name, right))
+                if count < each:
+                    rows[other.name].append((right, one.name, left))
+    for folder in folders:
+        table = pl.DataFrame(rows[folder.name], schema=("node", "party", "other"), orient="row")
+        table.sample(fraction=1.0, shuffle=True, seed=1).write_csv(folder / "links.csv")
+    return sites
+
+
+def with_keys(sites: Path) -> Path:
+    """Give most nodes a key: that of a person who has a node at two parties or three, or at one."""
+    rng = np.random.default_rng(4)
+    for folder in site_folders(sites):
+        nodes = pl.read_csv(folder / "nodes.csv")
+        keys = [f"person {k}" for k in rng.permutation(50)[: len(nodes)]]
+        empty = rng.random(len(nodes)) < 0.1
+        persons = [None if none else key for none, key in zip(empty, keys, strict=True)]
+        nodes.with_columns(person=pl.Series(persons)).write_csv(folder / "nodes.csv")
+    return sites
 
 
 def settings(**changes: Any) -> dict[str, Any]:
@@ -53,8 +92,8 @@ def make_job(**changes: Any) -> Job:
     return Job(config=Config(**settings(**changes)), **({"sites": 3} | federation))
 
 
-def members(sites: Path) -> list[Member]:
-    return [Member(folder) for folder in site_folders(sites)]
+def members(sites: Path, least_far_ends: int = MIN_FAR_ENDS) -> list[Member]:
+    return [Member(folder, least_far_ends=least_far_ends) for folder in site_folders(sites)]
 
 
 def only(outcomes: dict[int, dict[str, Outcome]]) -> dict[str, Outcome]:

@@ -26,6 +26,7 @@ from fedcover.errors import DataError
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.splits import Role, check_counts
 from fedcover.models.vae import check_size
+from fedcover.plans import columns_of
 
 Outcomes = dict[int, dict[str, Outcome]]  # by seed and method
 
@@ -161,13 +162,21 @@ class Coordinator:
             results.append(result_of(request, own, self.census, self.job.average, seed))
         return results
 
+    def _expected(self, request: requests.Question) -> tuple[requests.Check, int]:
+        """What judges the replies, and how many bytes each can have."""
+        columns = len(self.schema.feature_names)
+        if isinstance(request, requests.Train):
+            known = self.job.config, len(self.schema.labels), columns
+            columns = columns_of(*known, request.part)
+        return expected(request, columns, self.census)
+
     def _exchange(
         self, questions: Sequence[Asked], asked: Mapping[int, Mapping[int, Item]]
     ) -> dict[int, dict[int, Message]]:
         """The replies that came in time and were not refused, by site and question."""
         began, sent, slowest = time.monotonic(), self._transport.transfer, Reply("", ())
-        place, features = _place(*questions[0]), len(self.schema.feature_names)
-        checks = [expected(request, features, self.census) for _, request in questions]
+        place = _place(*questions[0])
+        checks = [self._expected(request) for _, request in questions]
         orders = {self.sites[site]: self._order(site, items) for site, items in asked.items()}
         replies: dict[int, dict[int, Message]] = {}
         in_vain: set[int] = set()  # those who refused or were refused, or are known to be gone
