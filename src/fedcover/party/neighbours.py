@@ -132,7 +132,8 @@ def rows_of(party: "Party") -> Index:
             return rows
         # Numbered as they first occur, which is the same wherever the links come from.
         _, first, far = np.unique(far, return_index=True, return_inverse=True)
-        pairs = sp.csr_array((np.ones(len(node)), (node, np.argsort(np.argsort(first))[far])))
+        ends, shape = (node, np.argsort(np.argsort(first))[far]), (len(data.y), len(first))
+        pairs = sp.csr_array((np.ones(len(node)), ends), shape=shape)
         rng = np.random.default_rng([*data.key, 0x0DE7])
         return rows[_undetermined(pairs[rows], rng)]
 
@@ -140,7 +141,7 @@ def rows_of(party: "Party") -> Index:
 
 
 def _undetermined(sums: sp.csr_array, rng: np.random.Generator) -> Index:
-    """Rows of these sums (rows × far ends), as many as can be, from which no far end follows.
+    """Rows of these sums (rows × far ends) from which no far end follows: all if none does.
 
     A far end follows from the sums if its unit vector is in their row space: then it is zero in
     every vector that is orthogonal to them, and else in a random one with probability 0.
