@@ -12,7 +12,7 @@ import numpy as np
 from fedcover import fixed_point
 from fedcover.algorithm import checks
 from fedcover.algorithm.calibrate import Calibrated, agreed, calibrate, temperature
-from fedcover.algorithm.fedavg import Trained, alone, choose_decay, fedavg
+from fedcover.algorithm.fedavg import Trained, alone, choose_decay, fedavg, rounded
 from fedcover.algorithm.fedsage import mend
 from fedcover.algorithm.gen import choose_cell, linker, silence
 from fedcover.algorithm.neighbours import exchange
@@ -131,7 +131,8 @@ class Session:
             outcome.models[kind] = self._trained[part]
         best = {kind: trained.best for kind, trained in outcome.models.items()}
         choice = self._choices.get(str(recipe.shared), {})
-        outcome.chosen |= {"best_round": best["shared"] + 1, **choice}
+        loss = rounded(outcome.models["shared"].losses[best["shared"]])
+        outcome.chosen |= {"best_round": best["shared"] + 1, "valid_loss": loss, **choice}
         outcome.chosen |= {"tuned_rounds": best["tuned"]} if "tuned" in best else {}
         outcome.chosen |= {"local_round": best["local"] + 1} if "local" in best else {}
         if recipe.personal == "mix":
