@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcover.graphs.links import link_texts
 from fedcover.graphs.npz import read_npz
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema
@@ -24,6 +25,16 @@ e,y,p,valid,5,north,false
 f,x,q,train,.5,south,true
 """
 EDGES = b"source,target,weight\na,b,1\nb,c,1\nc,d,2\nd,e,1\na,a,1\nf,a,9\n"
+LINKS = b'node,party,other,since\na,bob,7,1\nb,bob,8,2\na,cleo,a,3\nf,bob,7,1\nf,cleo,"x, y",2\n'
+ALONE = b"id,label,age\na,x,1.5\nb,y,2\nc,,30\nd,x,4\ne,y,5\nf,x,6\n"
+KEYED = b"""id,label,client,age,pid
+a,x,p,1.5,k1
+b,y,p,2,
+c,,q,30,k1
+d,x,q,4,k 2
+e,y,p,5,"k 2"
+f,x,q,6,k3
+"""
 SCHEMA = Schema(
     (("age", "number"), ("ward", ("north", "south", "we, st")), ("smokes", "binary")), ("x", "y")
 )
@@ -60,17 +71,26 @@ SPARSE = npz(
 
 
 def folder_reader(
-    folder: Path, name: str, content: bytes, change: Change, schema: Schema | None = None
+    folder: Path,
+    name: str,
+    content: bytes,
+    change: Change,
+    schema: Schema | None = None,
+    match: str | None = None,
 ) -> Reader:
-    """Reads a folder in which the file of this name is damaged."""
+    """Reads a folder in which the file of this name is damaged; one with links is a party's."""
     folder.mkdir()
-    for other, own in (("nodes.csv", NODES), ("edges.csv", EDGES)):
-        if other.split(".")[0] != name.split(".")[0]:
-            (folder / other).write_bytes(own)
+    stem = name.split(".")[0]
+    own = {"nodes.csv": ALONE if stem == "links" else NODES, "edges.csv": EDGES}
+    for other, whole in own.items():
+        if other.split(".")[0] != stem:
+            (folder / other).write_bytes(whole)
 
     def read(rng: np.random.Generator) -> object:
         (folder / name).write_bytes(change(content, rng))
-        return read_folder(folder, schema, "impute" if rng.random() < 0.5 else "refuse")
+        missing = "impute" if rng.random() < 0.5 else "refuse"
+        graph = read_folder(folder, schema, missing, match=match)
+        return link_texts(graph, "me") if stem == "links" else graph
 
     return read
 

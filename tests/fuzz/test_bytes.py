@@ -21,7 +21,17 @@ from fedcover.graphs.planetoid import read_pickled, read_planetoid
 from fedcover.graphs.schema import parse_schema
 
 from .damage import damaged, one_of, other_member, tried
-from .files import DENSE, EDGES, NODES, SCHEMA, Reader, folder_reader, npz_reader
+from .files import (
+    DENSE,
+    EDGES,
+    KEYED,
+    LINKS,
+    NODES,
+    SCHEMA,
+    Reader,
+    folder_reader,
+    npz_reader,
+)
 
 COUNTS = {
     "nodes.csv": 2000,
@@ -33,6 +43,10 @@ COUNTS = {
     "nodes.csv.gz, inside": 300,
     "nodes.csv.zst": 600,
     "nodes.csv.zst, inside": 300,
+    "nodes.csv, with keys": 300,
+    "links.csv": 400,
+    "links.csv.gz": 200,
+    "links.parquet": 300,
     "nodes.parquet": 1000,
     "graph.npz": 900,
     "graph.npz, inside": 600,
@@ -80,8 +94,9 @@ def planetoid_reader(folder: Path) -> Reader:
 @pytest.fixture
 def readers(tmp_path: Path) -> dict[str, Reader]:
     """What is read, by the name of the file that is damaged."""
-    table = io.BytesIO()
+    table, links = io.BytesIO(), io.BytesIO()
     pl.read_csv(NODES).write_parquet(table)
+    pl.read_csv(LINKS).write_parquet(links)
     tabbed = pl.read_csv(NODES).write_csv(separator="\t").encode()
     european = NODES.replace(b",", b";").replace(b"1.5", b"1,5").replace(b".5;", b",5;")
     inside = tmp_path / "inside"
@@ -113,6 +128,14 @@ def readers(tmp_path: Path) -> dict[str, Reader]:
             )
             for end, pack in zipped.items()
         },
+        "nodes.csv, with keys": folder_reader(
+            tmp_path / "k", "nodes.csv", KEYED, damaged, match="pid"
+        ),
+        "links.csv": folder_reader(tmp_path / "l", "links.csv", LINKS, damaged),
+        "links.csv.gz": folder_reader(
+            tmp_path / "m", "links.csv.gz", gzip.compress(LINKS), damaged
+        ),
+        "links.parquet": folder_reader(tmp_path / "n", "links.parquet", links.getvalue(), damaged),
         "nodes.parquet": folder_reader(tmp_path / "e", "nodes.parquet", table.getvalue(), damaged),
         "graph.npz": npz_reader(tmp_path / "f", DENSE, damaged),
         "graph.npz, inside": npz_reader(tmp_path / "g", DENSE, other_member),

@@ -18,7 +18,18 @@ from .damage import (
     other_table,
     tried,
 )
-from .files import DENSE, EDGES, NODES, SCHEMA, SPARSE, Reader, folder_reader, npz_reader
+from .files import (
+    DENSE,
+    EDGES,
+    KEYED,
+    LINKS,
+    NODES,
+    SCHEMA,
+    SPARSE,
+    Reader,
+    folder_reader,
+    npz_reader,
+)
 
 COUNTS = {
     "nodes.csv": 400,
@@ -27,6 +38,10 @@ COUNTS = {
     "nodes.parquet": 400,
     "nodes.parquet, read with a schema": 200,
     "edges.parquet": 200,
+    "nodes.csv, with keys": 200,
+    "nodes.parquet, with keys": 200,
+    "links.csv": 300,
+    "links.parquet": 300,
     "graph.npz, dense": 400,
     "graph.npz, sparse": 400,
     "schema.json": 400,
@@ -72,6 +87,14 @@ def readers(tmp_path: Path) -> dict[str, Reader]:
             tmp_path / "e", "nodes.parquet", NODES, other_table, SCHEMA
         ),
         "edges.parquet": folder_reader(tmp_path / "f", "edges.parquet", EDGES, other_table),
+        "nodes.csv, with keys": folder_reader(
+            tmp_path / "k", "nodes.csv", KEYED, other_cells, match="pid"
+        ),
+        "nodes.parquet, with keys": folder_reader(
+            tmp_path / "l", "nodes.parquet", KEYED, other_table, match="pid"
+        ),
+        "links.csv": folder_reader(tmp_path / "m", "links.csv", LINKS, other_cells),
+        "links.parquet": folder_reader(tmp_path / "n", "links.parquet", LINKS, other_table),
         "graph.npz, dense": npz_reader(tmp_path / "g", DENSE, other_arrays),
         "graph.npz, sparse": npz_reader(tmp_path / "h", SPARSE, other_arrays),
         "schema.json": lambda rng: parse_schema(other_json(spelt, rng).decode(), "schema.json"),

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from fedcover.conformal import exact_rank
 from fedcover.graphs import load
-from fedcover.graphs.assemble import assemble
+from fedcover.graphs.assemble import assemble, undirected
 from fedcover.graphs.inspection import inspect
 from fedcover.graphs.partition import Partition, partition
 from fedcover.graphs.splits import NO_ROLE, Role, split
@@ -131,6 +131,62 @@ def test_networkx_counts_the_same(random_graph):
         nodes = np.flatnonzero(parts.client == k).tolist()
         assert client.edges == whole.subgraph(nodes).number_of_edges()
         assert client.cut_edges == networkx.cut_size(whole, nodes)
+
+
+KNOWN = np.array([[2, 3, 2, 5], [3, 2, 5, 2]])  # 2-3 and 2-5, both ways
+
+
+@pytest.fixture
+def halves(town) -> Partition:
+    """Nodes 0, 1, 2 and 6 in the north, 3, 4 and 5 in the south; 2-5 is an edge, too."""
+    edges = np.concatenate([town.edge_index.numpy(), [[2, 5], [5, 2]]], axis=1)
+    town.edge_index = torch.tensor(undirected(edges, 7))
+    return divided(town, [0, 0, 0, 1, 1, 1, 0], ("north", "south"))
+
+
+def test_known_edges_are_counted_by_client_and_by_what_they_can_bring(town, halves):
+    found = inspect(town, halves, None, known=KNOWN, least=2)
+    north, south = found.clients
+    assert (found.known_edges, found.least) == (2, 2)
+    assert (north.links, south.links) == ({"south": 2}, {"north": 2})
+    assert (north.linked, south.linked) == (1, 0)  # node 2 has two
+    assert (north.cut_edges, south.cut_edges) == (2, 2)
+    assert found.graph.homophily == pytest.approx(3 / 6)  # what is known of edges changes no label
+    said = " ".join(found.sentences())
+    assert "2 cut edges, 33.3% of all; both ends know 2. 1 node (14.3%) with 2 or more" in said
+    assert "no client sees them" not in said
+    one = inspect(town, halves, None, known=KNOWN, least=1).clients
+    assert [client.linked for client in one] == [1, 2]
+
+
+def test_where_nobody_knows_cut_edges_nothing_is_said_of_links(town, halves):
+    found = inspect(town, halves, None)
+    assert [(client.links, client.linked) for client in found.clients] == [(None, None)] * 2
+    assert "no client sees them" in " ".join(found.sentences())
+    none = inspect(town, halves, None, known=KNOWN[:, :0], least=3)
+    assert [(client.links, client.linked) for client in none.clients] == [({}, 0)] * 2
+    assert "both ends know 0. 0 nodes (0.0%) with 3 or more" in " ".join(none.sentences())
+
+
+def test_links_that_are_not_used_are_facts_and_sentences(town, halves):
+    town.listed_once, town.absent = 3, {"west": 2}
+    found = inspect(town, halves, None, known=KNOWN)
+    assert (found.graph.listed_once, found.graph.absent) == (3, {"west": 2})
+    said = " ".join(found.sentences())
+    assert "3 links are listed by one party alone and not used" in said
+    assert "2 links are not used: there is no folder of west (2)." in said
+
+
+def test_networkx_counts_known_edges_the_same(random_graph):
+    parts = partition(random_graph, 3, "random")
+    known = parts.cut_edges[:, parts.cut_edges.sum(axis=0) % 3 > 0]
+    found = inspect(random_graph, parts, None, known=known, least=3)
+    whole = networkx.Graph(known.T.tolist())
+    for k, client in enumerate(found.clients):
+        own = [node for node in whole if parts.client[node] == k]
+        far = [parts.client[other] for node in own for other in whole[node]]
+        assert client.links == {str(j): far.count(j) for j in range(3) if j != k}
+        assert client.linked == sum(whole.degree(node) >= 3 for node in own)
 
 
 def roles_with(counts: list[int], test: list[int]) -> tuple[list[int], np.ndarray]:

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from fedcover.errors import DataError, UsageError
 from fedcover.graphs import load
-from fedcover.graphs.assemble import feature_matrix
+from fedcover.graphs.assemble import feature_matrix, undirected
 from fedcover.graphs.partition import partition
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.sites import SCHEMA_FILE, common_schema, site_folders, write_sites
@@ -89,3 +89,37 @@ def test_a_split_that_some_lack_is_refused(cut) -> None:
     nodes.write_parquet(folder / "site-1" / "nodes.parquet")
     with pytest.raises(DataError, match="site-1 has no column 'split'"):
         load(folder)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_with_all_cut_edges_as_links_the_parts_are_the_whole_graph(
+    binary: bool, random_graph: Data, tmp_path: Path
+) -> None:
+    if binary:
+        random_graph.x = (random_graph.x > 0).float()
+    parts = partition(random_graph, 3, "random", 0)
+    roles = split(parts.client, np.random.default_rng(0))
+    write_sites(tmp_path / "sites", random_graph, parts, roles, parts.cut_edges)
+    again = load(tmp_path / "sites")
+    order = np.argsort(parts.client, kind="stable")
+    place = np.argsort(order)
+    expected = undirected(place[random_graph.edge_index.numpy()], 60)
+    assert np.array_equal(again.edge_index.numpy(), expected)
+    np.testing.assert_array_equal(again.x.numpy(), random_graph.x.numpy()[order])
+    assert (again.listed_once, again.absent) == (0, {})
+    given = partition(again, None, "given")
+    assert np.array_equal(given.client, parts.client[order])
+    assert np.array_equal(given.cut_edges, undirected(place[parts.cut_edges], 60))
+
+
+def test_a_share_of_the_cut_edges_and_none(random_graph: Data, tmp_path: Path) -> None:
+    parts = partition(random_graph, 3, "random", 0)
+    roles = split(parts.client, np.random.default_rng(0))
+    some = parts.cut_edges[:, parts.cut_edges.sum(axis=0) % 2 == 0]
+    write_sites(tmp_path / "some", random_graph, parts, roles, some)
+    write_sites(tmp_path / "none", random_graph, parts, roles, some[:, :0])
+    kept = random_graph.edge_index.shape[1] - parts.cut_edges.shape[1]
+    assert load(tmp_path / "some").edge_index.shape[1] == kept + some.shape[1]
+    without = load(tmp_path / "none")
+    assert without.linked
+    assert without.edge_index.shape[1] == kept
