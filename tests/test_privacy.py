@@ -3,11 +3,13 @@
 import sys
 from dataclasses import asdict
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from fedcover.config import Privacy
 from fedcover.errors import UsageError, require
-from fedcover.privacy import epsilon_after, noise_multiplier, spending
+from fedcover.privacy import epsilon_after, gaussian_multiplier, noise_multiplier, spending
 
 
 @pytest.mark.parametrize("epsilon", [1, 5])
@@ -53,6 +55,24 @@ def test_infinite_epsilon_has_no_noise_and_covers_nothing():
 def test_settings_refuse_what_cannot_be(name, value):
     with pytest.raises(UsageError, match=f"^{name} is "):
         Privacy(**({"epsilon": 1.0} | {name: value}))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("delta", [1e-5, 1e-2])
+def test_the_noise_of_one_sum_by_the_definition_of_privacy(epsilon, delta):
+    """The integral of max(0, p − e^ε q) over two normal densities a unit apart is δ."""
+    sigma = gaussian_multiplier(epsilon, delta)
+    at, step = np.linspace(-12 * sigma, 12 * sigma, 400_001, retstep=True)
+    excess = stats.norm.pdf(at, 1, sigma) - np.exp(epsilon) * stats.norm.pdf(at, 0, sigma)
+    assert np.maximum(excess, 0).sum() * step == pytest.approx(delta, rel=1e-4)
+
+
+def test_a_sum_takes_more_noise_for_a_smaller_epsilon_or_delta():
+    sigmas = [gaussian_multiplier(epsilon, 1e-5) for epsilon in (0.1, 0.5, 1, 5, 25, 100)]
+    assert sigmas == sorted(sigmas, reverse=True)
+    assert gaussian_multiplier(1, 1e-9) > gaussian_multiplier(1, 1e-6) > gaussian_multiplier(1, 0.1)
+    # Below the classical bound, which holds for ε ≤ 1 alone.
+    assert gaussian_multiplier(1, 1e-5) < np.sqrt(2 * np.log(1.25 / 1e-5))
 
 
 def test_without_opacus_one_sentence_says_what_to_install(monkeypatch):

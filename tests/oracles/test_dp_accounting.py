@@ -2,6 +2,7 @@
 
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.gaussian_mechanism import get_epsilon_gaussian, get_sigma_gaussian
 from dp_accounting.pld import PLDAccountant
 
 from fedcover import privacy
@@ -36,3 +37,29 @@ def test_noise_is_found_in_a_few_steps_for_any_epsilon(epsilon, case):
     assert (0.99 if epsilon <= 700 else 0.7) * epsilon < spent <= epsilon
     other = theirs(sigma, *case, interval=max(1e-4, 1e-5 * epsilon))
     assert 0.8 * spent < other <= 1.01 * epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1, 3, 8, 20, 50, 100])
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-8, 1e-12])
+def test_the_noise_of_one_sum_is_what_is_needed_and_no_more(epsilon, delta):
+    """Of +neighbours: one Gaussian mechanism."""
+    sigma = privacy.gaussian_multiplier(epsilon, delta)
+    assert get_epsilon_gaussian(sigma, delta) == pytest.approx(epsilon, rel=1e-6)
+    assert get_sigma_gaussian(epsilon, delta) == pytest.approx(sigma, rel=1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (1, 1e-5), (8, 1e-6)])
+def test_so_says_its_distribution_of_privacy_loss(epsilon, delta):
+    sigma = privacy.gaussian_multiplier(epsilon, delta)
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(GaussianDpEvent(sigma))
+    assert accountant.get_epsilon(delta) == pytest.approx(epsilon, rel=2e-3)
+
+
+@pytest.mark.parametrize("cap", [2, 5, 10])
+def test_a_cap_composes_as_one_longer_vector(cap):
+    """A node in ``cap`` sums, each with √cap times the noise, is one mechanism's worth."""
+    sigma = privacy.gaussian_multiplier(1.0, 1e-5) * cap**0.5
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(SelfComposedDpEvent(GaussianDpEvent(sigma), cap))
+    assert accountant.get_epsilon(1e-5) == pytest.approx(1.0, rel=5e-3)
