@@ -126,13 +126,12 @@ def banks(accounts: int = 6000, seed: int = 0) -> dict[str, Tables]:
     nodes = pl.DataFrame(
         {
             "id": _names(bank),
-            "label": np.where(known, np.array(LABELS)[label], None),
+            "label": pl.Series(LABELS).gather(label).set(pl.Series(~known), None),
             "kind": np.where(
                 rng.random(accounts) < np.array(BUSINESS)[looks], "business", "private"
             ),
             **_measured(looks, bank, rng),
-        },
-        schema_overrides={"label": pl.String},
+        }
     )
     pairs = np.concatenate([_everyday(bank, label, rng), _rings(bank, label, rng)], axis=1)
     return _by_bank(nodes, bank, _once(pairs), rng)
