@@ -57,6 +57,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Make sets for a graph's nodes with a model that a run has kept, at any level."""
+    from fedcover.config import recipe_of
     from fedcover.display import answers, terminal
     from fedcover.predictor import load_predictor
 
@@ -83,6 +84,11 @@ def predict(
         p_values=p_values,
         allow_empty=allow_empty,
     )
+    if recipe_of(predictor.method).neighbours and (new := int((table["kind"] == "new").sum())):
+        have = "1 new node has" if new == 1 else f"{new:,} new nodes have"
+        why = "of neighbours at other clients: the run added them up, and is over"
+        alike = "; it is left out of all nodes alike" if recalibrate else ""
+        terminal.notes([f"{have} no sum {why}{alike}."])
     if out is not None:
         buffer = io.BytesIO()  # so that the file is whole or absent
         if out.suffix == ".csv":

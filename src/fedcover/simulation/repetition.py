@@ -13,6 +13,7 @@ from fedcover.algorithm.session import Session
 from fedcover.carriers.loopback import Loopback
 from fedcover.config import BEST, BEST_LINKED, Config, recipe_of
 from fedcover.config.settings import DEFAULT_METHODS, MATCHED
+from fedcover.errors import UsageError
 from fedcover.graphs.assemble import bag_of_words, feature_matrix
 from fedcover.graphs.partition import Partition, partition
 from fedcover.party.data import PartyData, cut_parties, gathered, whole_party
@@ -117,8 +118,15 @@ def settled(config: Config, graph: Data) -> Config:
         standardise = not unit_features and "numeric" in graph and bool(graph.numeric.any())
     cut_edges, methods = config.cut_edges, config.methods
     if cut_edges is None:
-        own = graph.get("linked", False) and config.partition == "given"
-        cut_edges = "known" if own else "unknown"
+        linked, given = graph.get("linked", False), config.partition == "given"
+        cut_edges = "known" if linked and given else "unknown"
+        asking = [name for name in methods if recipe_of(name).neighbours]
+        if linked and asking and not given:
+            raise UsageError(
+                f"methods has {asking[0]!r}, which needs edges between clients that both ends "
+                f"know; those of {graph.name} are between its own clients, which --partition "
+                "given, in Python Config(partition='given'), takes."
+            )
     if cut_edges == "known" and methods == DEFAULT_METHODS:
         methods = tuple(BEST_LINKED if name == BEST else name for name in methods)
     return replace(
