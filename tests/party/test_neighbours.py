@@ -299,24 +299,42 @@ def test_other_rows_under_the_same_masks_are_refused(
         asks(matched[0], matched[1], rows, places)
 
 
-@pytest.mark.parametrize("values", ["features", "labels", "encoding"])
-def test_other_values_under_the_same_masks_are_refused(values: str) -> None:
-    """A coordinator that sends another model, or another scale, would see the difference."""
-    parties = parties_of(random_graph(real=True), values=values)
-    with_model(parties)
+def begun_again(parties: Sequence[Party]) -> list[Party]:
+    """Each in a new process, so to speak."""
+    return [Party(p.data, p.config, p.classes, p.told, p.weights) for p in parties]
+
+
+def test_another_scale_under_the_same_masks_is_refused() -> None:
+    """A coordinator that could send one would see the difference between two terms."""
+    parties = parties_of(random_graph(real=True))
     exchanged(parties)
-    again = []
-    for party in parties:  # each in a new process, so to speak
-        again.append(Party(party.data, party.config, party.classes, party.told, party.weights))
-    if values == "features":
-        columns = parties[0].data.x.shape[1]
-        told = {"mean": np.ones(columns), "scale": np.ones(columns), "fill": np.zeros(columns)}
-        for party in again:
-            party.tell(SCALING, told)
-    else:
-        with_model(again, seed=1)
+    again, columns = begun_again(parties), parties[0].data.x.shape[1]
+    told = {"mean": np.ones(columns), "scale": np.ones(columns), "fill": np.zeros(columns)}
+    for party in again:
+        party.tell(SCALING, told)
     with pytest.raises(DataError, match="rows were asked for already, and were others"):
         exchanged(again)
+
+
+@pytest.mark.parametrize("values", ["features", "labels", "encoding"])
+def test_who_begins_again_sends_the_same_whatever_model_has_come(values: str) -> None:
+    parties = parties_of(random_graph(real=True), values=values)
+    with_model(parties)
+    first = exchanged(parties)
+    again = begun_again(parties)
+    with_model(again, seed=1)
+    second = exchanged(again)
+    for left, right in zip(first.up, second.up, strict=True):
+        assert left[:2] == right[:2]
+        assert all(np.array_equal(left[2][name], right[2][name]) for name in left[2] | right[2])
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_two_or_three_parties_are_enough(parties: int) -> None:
+    """Of two, one adds all of a sum: only the other one's mask hides it from the coordinator."""
+    both = parties_of(random_graph(parties, real=True), least=3)
+    exchanged(both)
+    assert same_as_plain(both, 3, lambda party: party.data.x) > 20
 
 
 @pytest.mark.parametrize(

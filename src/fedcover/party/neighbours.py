@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 BITS = 24  # of the fraction of a value that is added up
 MOST = 1 << 15  # a value's magnitude, and far ends of a node: their sum has room in the words
+VALUES = f"{SUMS} values"  # under which a party remembers what it adds up
 TAG = 16  # bytes that stand for a link
 ROUNDS = 200  # in which rows are taken back, see rows_of
 DETERMINED = 1e-7  # a far end that is so near zero in a random null vector can be computed
@@ -211,7 +212,7 @@ def _terms(party: "Party", owner: int, rows: int, query: Message) -> dict[str, A
 
 def _once(party: "Party", owner: int, query: Message, *content: NDArray[Any]) -> None:
     """Masks hide one message: a second question about other rows gets no answer, nor one about the
-    same rows after features or the model that makes the values have changed."""
+    same rows after the scale of features has changed."""
     digest = hashlib.sha256()
     for array in content:
         digest.update(np.ascontiguousarray(array).data)
@@ -267,6 +268,10 @@ def _values(party: "Party") -> Any:
         if settings.epsilon is not None:
             values = _clipped(values, settings.norm)
         bits = 0 if _words(party) == np.uint16 else BITS
+        if settings.values != "features":  # once for all, whatever model may come later
+            if VALUES not in party.told:
+                party.tell(VALUES, {"values": _encoded(values, bits)})
+            return party.told[VALUES]["values"]
         if not sp.issparse(values):
             return _encoded(values, bits)
         held = _encoded(values.data, bits), values.indices, values.indptr
