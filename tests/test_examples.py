@@ -143,7 +143,7 @@ def test_the_banks_readme_runs_on_fewer_accounts(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "runs/banks/report.html").is_file()
 
 
-@pytest.mark.federation  # half a minute and more, most of it start-up
+@pytest.mark.federation  # a minute or two, most of it start-up
 def test_the_banks_train_over_a_network_as_in_a_simulation(banks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     banks.write(tmp_path / "banks", 800, seed=0)

@@ -5,8 +5,8 @@ nothing about crime can be learnt from it; it has the *shape* of such data, so t
 can be tried: every bank knows its own accounts, a transfer between two banks is in the books of
 both, and gangs take care that no single bank sees much of them.
 
-The accounts are those that somebody had a reason to look at, so that a third of them is suspicious.
-Among all accounts of a bank that would be one in a thousand or fewer. Four labels:
+The accounts are those that an alert has picked out, so that two in five are suspicious. Among all
+accounts of a bank these would be few in a thousand at most. Four labels:
 
 * ``ordinary``: looked into, nothing found.
 * ``mule``: a private person's account that passes stolen money on.
@@ -24,6 +24,7 @@ How it is made, all from one seed:
    features cannot tell everything, however good the model is.
 3. **Everyday transfers.** Accounts belong to circles of about fifty, most of them at one bank, and
    pay others in them, sometimes strangers. A few accounts are paid by very many (shops, employers).
+   Suspicious accounts are used for less than others.
 4. **Rings.** Every suspicious account belongs to a ring of about twenty. Stolen money comes from
    victims, ordinary accounts anywhere. A ring works in one of three ways (``RINGS``), and nine in
    ten of its transfers go to another bank where they can:
@@ -31,7 +32,8 @@ How it is made, all from one seed:
    * *fan-in*: mules pay collectors, collectors pay fronts;
    * *chain*: mules pay mules, so that the trail gets long; collectors are at its start, fronts at
      its end;
-   * *fan-out*: fronts pay wages to mules that work for nobody, and mules pay collectors.
+   * *invoices*: fronts pay each other for goods that do not exist, and wages to mules that work for
+     nobody; mules pay collectors.
 
 5. **Labels.** A share of each bank's accounts has not been looked into yet (``OPEN``). These are
    drawn at random within the bank, which the promise for them needs. Cases in life are not.
