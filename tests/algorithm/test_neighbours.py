@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from scipy import stats
 
+from fedcover import sealing
 from fedcover.algorithm.neighbours import Sealed
 from fedcover.algorithm.session import Outcome, Session
 from fedcover.carriers.loopback import Loopback
@@ -182,6 +184,27 @@ def test_no_two_masks_are_the_same() -> None:
         for other in drawn[:k]:
             assert np.mean(one == other) < 0.1
             assert np.mean(one == -other) < 0.1
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+def test_every_mask_hides_one_message_and_noise_is_no_mask(
+    epsilon: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two parties draw it, once each; who would draw it again could hide two terms with it."""
+    drawn: list[bytes] = []
+    real = sealing.mask
+
+    def remember(key: bytes, words: int, dtype: Any) -> Any:
+        drawn.append(key)
+        return real(key, words, dtype)
+
+    monkeypatch.setattr(sealing, "mask", remember)
+    exchanged(parties_of(random_graph(), epsilon=epsilon))
+    times = Counter(Counter(drawn).values())
+    # For each of 4 owners, 3 of its own; and of the 3 other pairs, one of sums, one of numbers.
+    assert times[2] == 4 * (3 + 3 * 2)
+    assert times[1] == (0 if epsilon is None else 4 * 3)  # noise, of one party alone
+    assert set(times) <= {1, 2}
 
 
 def test_what_the_coordinator_can_add_up_are_numbers_of_far_ends() -> None:

@@ -7,6 +7,13 @@ r"""Neighbours at other parties, where both ends know the edge: sums of what the
    the owner sees the sum, and no party's term.
 3. The mean of the far ends becomes one more neighbour, with an edge of weight :math:`\sqrt{n}`.
 
+Of two parties, a sum is one party's term. The coordinator also sees how many links any two parties
+list and have in common, from the lengths of letters. A party that holds far ends learns which of
+their links end at the same node of the owner, and whether that node gets a sum. That rows with too
+few far ends go to nobody is the coordinator's work: it and an owner who conspire get them. A
+coordinator that puts keys of its own in place of the parties' is an owner of any rows; who does not
+trust it must compare keys (:mod:`fedcover.sealing`).
+
 Numbers are in fixed point, so that a sum is exact. No label is used here, and roles of nodes make
 no difference (docs/neighbours.md).
 """
