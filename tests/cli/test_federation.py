@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from flwr.common.config import parse_config_args
 
+from fedcover.carriers.network.flower import node
 from fedcover.carriers.network.journal import FILE, record
 from fedcover.carriers.network.messages import Place
 from fedcover.cli import main
@@ -87,6 +89,10 @@ def test_a_graph_is_cut_into_folders_and_the_cut_is_told(
         (("site", "run", "nowhere", "--insecure"), "neither nodes.csv"),
         (("site", "run", "nowhere"), "--root-certificates"),
         (("site", "run", "nowhere", "--root-certificates", "no.crt"), "no.crt"),
+        (("site", "run", "nowhere", "--insecure", "--least-far-ends", "0"), "least_far_ends is 0"),
+        (("site", "run", "nowhere", "--insecure", "--least-far-ends", "x"), "not a whole number"),
+        (("federation", "try", "cora", "--match", "person"), "match is 'person', but a graph that"),
+        (("federation", "try", "cora", "--matching", "open"), "No such option '--matching'"),
         (("ledger", "show", "nowhere"), "nowhere"),
         (("ledger", "show", ".", "--direction", "left"), "up or down"),
         (("partition", "cora", "--clients", "0"), "clients is 0"),
@@ -101,6 +107,20 @@ def test_what_cannot_be_done_is_a_sentence(
     assert status in (1, 2)
     assert words in text
     assert len(text.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("given", "told"), [((), ""), (("--least-far-ends", "2"), "2")])
+def test_a_site_tells_its_node_its_floor_for_far_ends(
+    fedcover, party: Path, given: tuple, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr(node, "run_node", lambda arguments, _port: calls.append(arguments))
+    assert fedcover("site", "run", party, "--insecure", "--name", "ada", *given)[0] == 0
+    ((*_, flag, settings),) = calls
+    assert flag == "--node-config"
+    read = parse_config_args([settings])  # as Flower's node does
+    assert (read["name"], str(read.get("least-far-ends", ""))) == ("ada", told)
+    assert Path(str(read["site"])) == party.resolve()
 
 
 def test_a_ledger_is_summed_up(fedcover, tmp_path: Path) -> None:

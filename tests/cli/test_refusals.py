@@ -55,7 +55,7 @@ BAD_USAGE = {
     "recipe's method": ("run own --methods gem+prior", "methods has 'gem+prior'; it must be one"),
     "recipe's part": (
         "run own --methods fed,fed+priors",
-        "methods has 'fed+priors'; a method may be followed by +prox, +prior",
+        "methods has 'fed+priors'; a method may be followed by +neighbours, +prox",
     ),
     "recipe's part twice": ("run own --methods fed+mix+mix", "'fed+mix+mix'; a method may be"),
     "recipe tuned and mixed": (

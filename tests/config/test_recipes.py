@@ -24,6 +24,11 @@ SPELT = {
     "gen+prior+mix": Recipe("gen", prior=True, personal="mix"),
     "restored+prior": Recipe("restored", prior=True),
     "loc+prior": Recipe("loc", prior=True),
+    "loc+neighbours+prior": Recipe("loc", prior=True, neighbours=True),
+    "fed+neighbours+prox+prior+mix": Recipe(
+        "fed", prox=True, prior=True, personal="mix", neighbours=True
+    ),
+    "fedsage++neighbours": Recipe("fedsage+", neighbours=True),
     "central+prior": Recipe("central", prior=True),
     "fedsage": Recipe("fedsage"),
     "fedsage+": Recipe("fedsage+"),
@@ -37,8 +42,9 @@ RESPELT = {
     "fed+mix+prior+prox": "fed+prox+prior+mix",
     "gen+tuned+prior": "gen+prior+tuned",
     "fedsage++mix+prior": "fedsage++prior+mix",
+    "fed+mix+neighbours": "fed+neighbours+mix",
 }
-FOLLOWED = "a method may be followed by +prox, +prior"
+FOLLOWED = "a method may be followed by +neighbours, +prox"
 UNKNOWN = "it must be one of loc, fed, gen, fedsage, fedsage+, restored, central"
 REFUSED = {
     "fed+foo": FOLLOWED,
@@ -57,6 +63,9 @@ REFUSED = {
     "federated": UNKNOWN,
     "fedprior": UNKNOWN,
     "gem+prior": UNKNOWN,
+    "fed+neighbours+neighbours": FOLLOWED,
+    "central+neighbours": "central has all neighbours already.",
+    "restored+neighbours+prior": "restored has all neighbours already.",
     "fed+tuned+mix": "+mix already holds the tuned model.",
     "fed+mix+prior+tuned": "+mix already holds the tuned model.",
     "loc+mix": "loc has no model that several clients share, so +mix means nothing there.",

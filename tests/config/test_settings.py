@@ -13,8 +13,20 @@ REFUSED = [
     (
         {"methods": ("loc", "gem")},
         "methods has 'gem'; it must be one of loc, fed, gen, fedsage, fedsage+, restored, central, "
-        "or one of these with +prox, +prior, +tuned or +mix.",
+        "or one of these with +neighbours, +prox, +prior, +tuned or +mix.",
     ),
+    (
+        {"methods": ("fed", "fed+neighbours"), "cut_edges": "unknown"},
+        "methods has 'fed+neighbours', which needs edges between clients that both ends know: ",
+    ),
+    (
+        {"cut_edges": "unknown", "known_share": 0.5},
+        "known_share is 0.5, which needs cut_edges 'known'.",
+    ),
+    ({"known_share": 0}, "known_share is 0; it must be above 0 and at most 1."),
+    ({"cut_edges": "some"}, "cut_edges is 'some'; it must be one of unknown, known."),
+    ({"neighbour": {"cap": 2}}, "neighbour.cap, neighbour.norm and neighbour.delta need "),
+    ({"neighbour": {"least": 0}}, "neighbour.least is 0; it must be a whole number of 1 or more."),
     (
         {"epsilon": 0},
         "epsilon is 0; it must lie between 0.1 and 100, or be inf for no differential privacy.",

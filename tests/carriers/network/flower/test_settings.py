@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from fedcover.carriers.network.flower import APP
+from fedcover.carriers.network.flower.apps import _member
 from fedcover.carriers.network.flower.local import _spelt
 from fedcover.carriers.network.job import OWN, job_from
+from fedcover.carriers.network.site_job import MIN_FAR_ENDS
 from fedcover.config import Config
 from fedcover.config.schema import options
 from fedcover.config.settings import network_settings
@@ -26,7 +29,8 @@ def listed() -> dict[str, object]:
 def test_the_app_lists_every_setting_that_a_network_has() -> None:
     assert set(listed()) == {name.replace("_", "-") for name in (*network_settings(), *OWN)}
     simulated = {name for name, one in options(Config).items() if one.simulated}
-    assert simulated == {"clients", "partition", "resplits", "central_decay"}
+    links = {"cut_edges", "known_share", "matching"}
+    assert simulated == {"clients", "partition", "beta", "resplits", "central_decay", *links}
 
 
 def test_what_the_app_lists_is_the_default() -> None:
@@ -79,3 +83,14 @@ def test_what_is_wrong_is_the_sentence_of_the_schema(given: dict, sentence: str)
     with pytest.raises(UsageError) as refused:
         job_from(given)
     assert str(refused.value).startswith(sentence)
+
+
+def test_a_site_s_own_floor_for_far_ends_reaches_it(tmp_path: Path) -> None:
+    assert _member(str(tmp_path), "", "", "")._least_far_ends == MIN_FAR_ENDS == 3
+    assert _member(str(tmp_path), "", "ada", "2")._least_far_ends == 2
+
+
+@pytest.mark.parametrize("least", ["0", "-1", "two", "2.5"])
+def test_a_floor_that_is_none_is_refused(least: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"the least-far-ends {least}; it must be a whole number"):
+        _member(str(tmp_path), "", "", least)
