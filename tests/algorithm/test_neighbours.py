@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,19 @@ from fedcover import sealing
 from fedcover.algorithm.neighbours import Sealed
 from fedcover.algorithm.session import Outcome, Session
 from fedcover.carriers.loopback import Loopback
+from fedcover.carriers.network.coordinator import Coordinator
+from fedcover.carriers.network.member import InProcess
 from fedcover.conformal import softmax
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError
+from fedcover.graphs.schema import read_schema
+from fedcover.graphs.sites import SCHEMA_FILE
 from fedcover.party import neighbours
 from fedcover.party.party import Party
 from fedcover.plans import SUMMARISER, SUMS
 from fedcover.training.program import hidden_layer
 
+from ..carriers.network.conftest import make_job, members  # noqa: TID252
 from ..party.linked import (  # noqa: TID252
     METHOD,
     Hook,
@@ -431,3 +437,21 @@ def test_the_ledger_has_every_array_that_passed() -> None:
     assert {array for verb, array, way in entries if (verb, way) == ("far ends", "up")} == {
         *("sums", "numbers", "parties")
     }
+
+
+def test_over_a_network_keys_and_masks_follow_from_32_random_bytes(
+    tmp_path: Path, toy_sites: Callable[..., Path]
+) -> None:
+    """Which stay at their site, and are the same when it begins again."""
+    sites = toy_sites(tmp_path / "sites", ("ada", "bob", "cleo"))
+    wire = InProcess(members(sites))
+    Coordinator(make_job(rounds=1), read_schema(sites / SCHEMA_FILE), wire).run()
+    drawn = []
+    for name, member in wire._members.items():
+        (file,) = sites.glob(f"{name}/.fedcover/*/secret.npz")
+        held = np.load(file)["secret"]
+        assert (held.dtype, held.shape) == (np.uint8, (32,))
+        drawn.append(member._under_way.party(0).data.secret)
+        assert drawn[-1].to_bytes(32, "big") == held.tobytes()
+    assert len(set(drawn)) == 3
+    assert min(drawn) >> 192
