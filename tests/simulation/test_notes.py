@@ -1,16 +1,22 @@
 """What a run says aloud: an own split can void the guarantee, or leave nothing to choose on."""
 
+import copy
 import logging
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 
 import fedcover
-from fedcover.graphs import Role
+from fedcover import UsageError
+from fedcover.config import BEST, BEST_LINKED, PersonalSettings
+from fedcover.config.settings import DEFAULT_METHODS
+from fedcover.graphs import Role, partition
+from fedcover.party.data import known_edges
 from fedcover.simulation.evaluation import Judge
-from fedcover.simulation.repetition import prepare
+from fedcover.simulation.repetition import prepare, settled
 
 
 def divided(make_toy, counts: dict[int, tuple[int, int, int, int]], names=("north", "south")):
@@ -92,3 +98,69 @@ def test_features_that_nobody_scaled_are_mentioned(make_toy, toy, quick, kind):
 
     assert len(said()) == 1
     assert said(standardise=True) == said(standardise=False) == said(unit_features=True) == []
+
+
+@pytest.fixture
+def shared(make_toy):
+    """A toy graph of three clients, who know the edges between them as parties' folders say."""
+    graph = make_toy(client=np.arange(120) % 3, client_names=["p", "q", "r"])
+    graph.linked = True
+    return graph
+
+
+def test_where_clients_know_edges_the_default_recipe_takes_them_and_says_so(shared, quick):
+    config = quick(partition="given", clients=None, seeds=1, methods=DEFAULT_METHODS)
+    linked = settled(config, shared)
+    assert (linked.cut_edges, linked.methods) == ("known", ("loc", "fed", BEST_LINKED, "central"))
+    assert settled(replace(config, cut_edges="unknown"), shared).methods == DEFAULT_METHODS
+    assert settled(replace(config, methods=("fed", BEST)), shared).methods == ("fed", BEST)
+    assert settled(replace(config, partition="random", clients=3), shared).cut_edges == "unknown"
+    quickly = replace(config, personal=PersonalSettings(tune_rounds=1, local_rounds=1))
+    found = fedcover.run(shared, quickly).info["notes"]
+    assert sum(f"the default recipe is {BEST_LINKED}" in note for note in found) == 1
+
+
+def test_links_that_are_not_used_are_said(shared, quick):
+    shared.listed_once, shared.absent = 2, {"s": 1}
+    first, second = notes(shared, quick, quantiles=("exact",), alphas=(0.3,))
+    assert first.startswith("2 links are listed by one party alone and not used")
+    assert second == "1 link is not used: there is no folder of s (1)."
+
+
+def test_neighbours_without_links_are_refused(toy, shared, quick):
+    asking = quick(methods=("fed+neighbours",))
+    with pytest.raises(UsageError, match="needs edges between clients that both ends know"):
+        fedcover.run(toy, asking)
+    with pytest.raises(UsageError, match="are between its own clients, which --partition given"):
+        fedcover.run(shared, asking)
+
+
+def test_known_edges_are_the_same_part_of_more(toy, quick):
+    parts = partition(toy, 3, "random")
+
+    def known(share: float, **changes) -> set[tuple[int, int]]:
+        config = quick(cut_edges="known", known_share=share, **changes)
+        return set(map(tuple, known_edges(toy, parts, config, 0).T.tolist()))
+
+    some, more, every = known(0.2), known(0.7), known(1.0)
+    assert some < more < every
+    assert len(some) == 2 * round(0.2 * len(every) / 2)
+    assert every == set(map(tuple, parts.cut_edges.T.tolist()))
+    assert {(b, a) for a, b in more} == more
+    assert known_edges(toy, parts, quick(), 0) is None
+
+
+def test_keys_tell_of_no_other_edge(toy, quick):
+    toy = copy.copy(toy)
+    toy.client, toy.client_names = torch.arange(120) % 3, ["p", "q", "r"]
+    parts = partition(toy, None, "given")
+    (a, b), (c, d), (e, f) = parts.cut_edges[:, :3].T.tolist()
+    keys = dict.fromkeys(range(120))
+    toy.match_keys = list((keys | {a: "k", b: "k", c: "l" if c != a else "k", e: None}).values())
+    toy.linked = True
+    config = quick(partition="given", clients=None, cut_edges="known")
+    found = known_edges(toy, parts, config, 0).T.tolist()
+    assert [a, b] in found
+    assert all(toy.match_keys[x] == toy.match_keys[y] is not None for x, y in found)
+    assert len(found) < parts.cut_edges.shape[1]
+    assert [d, f] not in found
