@@ -35,6 +35,12 @@ def schema(sites: Path) -> Schema:
 
 
 @pytest.fixture
+def linked_sites(toy_sites: Callable[..., Path]) -> Callable[..., Path]:
+    """As ``toy_sites``, with links."""
+    return lambda folder, names: with_links(toy_sites(folder, names))
+
+
+@pytest.fixture
 def linked(sites: Path) -> Path:
     """The same parties, who know edges between them, four a node, and some that one alone lists."""
     return with_links(sites)

@@ -162,6 +162,30 @@ def test_a_coordinator_that_was_killed_ends_with_the_same_numbers(
             assert found == (whole / table).read_bytes()
 
 
+def test_neighbours_are_added_up_though_the_coordinator_is_killed_amid_it(
+    tmp_path: Path, linked_sites: Callable[..., Path]
+) -> None:
+    sites = linked_sites(tmp_path / "sites", ("ada", "bob", "cleo"))
+    with running(tmp_path, sites) as up:
+        out, ledger = tmp_path / "out", tmp_path / "out.job" / journal.FILE
+        changes = {"methods": "fed+neighbours", "scores": "lac", "quantiles": "exact"}
+        settings = settings_for(sites, out, **changes)
+        up.start_job(settings)
+        until(lambda: reached(ledger, "neighbours/matching"), LIMIT, "matching was not reached")
+        up.stop("superlink", signal.SIGKILL)
+        time.sleep(1)
+        up.start_superlink()
+        if not out.exists():
+            up.start_job(settings)
+        until((out / "run.json").exists, LIMIT, "no run folder")
+    same = undisturbed(tmp_path, settings, linked_sites)
+    received = json.loads((out / "run.json").read_text())["chosen_on_validation"]
+    assert received == json.loads((same / "run.json").read_text())["chosen_on_validation"]
+    assert min(received["fed+neighbours"]["received"][0]) > 0
+    assert (out / "groups.csv").read_bytes() == (same / "groups.csv").read_bytes()
+    assert set_bytes(sites) == set_bytes(tmp_path / "same")
+
+
 def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 

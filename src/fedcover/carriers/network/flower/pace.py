@@ -12,6 +12,7 @@ import time
 from types import SimpleNamespace
 
 PARTS = 0.05  # seconds until a part of a message is looked for again
+TRIES = 8  # to get a part of an order from the site's own node: 4 seconds
 
 
 def pause(since: float, share: float, shortest: float, longest: float) -> float:
@@ -51,10 +52,18 @@ def hurry() -> None:
 
 
 def hurry_node() -> NodePace:
-    """The same, and a node's own pauses."""
+    """The same, and a node's own pauses.
+
+    A node hands an order on when all its parts are there. Of one whose coordinator died while it
+    was fetched, the rest never comes: Flower would have the site wait for eight minutes.
+    """
+    from flwr.supercore.inflatable import inflatable_utils
     from flwr.supernode import start_client_internal
 
     hurry()
+    own = inflatable_utils.pull_and_inflate_object_from_tree.__kwdefaults__  # of the site alone
+    assert own is not None
+    own["max_tries_per_object"] = TRIES
     pace = NodePace()
     vars(start_client_internal)["time"] = SimpleNamespace(**{**vars(time), "sleep": pace.sleep})
     return pace
