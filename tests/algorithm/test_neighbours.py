@@ -39,6 +39,7 @@ from ..party.linked import (  # noqa: TID252
     parties_of,
     random_graph,
     received,
+    rows_of,
 )
 
 NUMBERED = np.stack([np.arange(12.0), np.ones(12)], axis=1)
@@ -218,7 +219,7 @@ def test_what_the_coordinator_can_add_up_are_numbers_of_far_ends() -> None:
     masked = by_owner(exchanged(parties))
     for owner, terms in masked.items():
         total = sum(term["numbers"] for term in terms.values())
-        rows, (links,) = neighbours.rows_of(parties[owner]), [parties[owner].data.links]
+        rows, (links,) = rows_of(parties[owner]), [parties[owner].data.links]
         assert total.tolist() == np.bincount(links.node)[rows].tolist()
         assert all(not np.array_equal(term["numbers"], total) for term in terms.values())
 
@@ -277,8 +278,10 @@ def test_an_owner_cannot_tell_whose_term_is_whose(real: bool) -> None:
 
 def lying_rows(parties: Sequence[Party], owner: int) -> None:
     """This owner asks for a row for each node with any far end."""
-    links = parties[owner].data.links
-    parties[owner].made["rows"] = np.unique(links.node)
+    data = parties[owner].data
+    row = np.full(len(data.y), -1)
+    row[np.unique(data.links.node)] = np.arange(len(np.unique(data.links.node)))
+    parties[owner].made["rows"] = row, np.ones(len(data.links.node), dtype=bool)
 
 
 @pytest.mark.parametrize("least", [2, 3, 5])
@@ -297,11 +300,11 @@ def test_rows_with_too_few_far_ends_are_for_nobody(least: int) -> None:
             small = query["numbers"] < least
             few += int(small.sum())
             assert not query["sums"][small].any()
-            own = np.bincount(party.data.links.node)[neighbours.rows_of(party)]
+            own = np.bincount(party.data.links.node)[rows_of(party)]
             assert np.array_equal(query["numbers"], own)
             # Nor do masks that the owner can compute lie below: it has nothing to take them off.
             assert query["sums"][~small].all(axis=1).all()
-            assert set(party.told[SUMS]["node"]) == set(neighbours.rows_of(party)[~small])
+            assert set(party.told[SUMS]["node"]) == set(rows_of(party)[~small])
     assert few > 5
     for key, value in received(honest).items():
         assert received(liars)[key] == value

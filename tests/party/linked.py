@@ -16,6 +16,7 @@ from fedcover.carriers.messages import queries_of, result_of, verb_of
 from fedcover.config import Config, NeighbourSettings
 from fedcover.conformal.protocol import Message
 from fedcover.graphs.assemble import assemble
+from fedcover.party import neighbours
 from fedcover.party.data import Links
 from fedcover.party.party import Party
 from fedcover.plans import SUMS
@@ -33,6 +34,7 @@ EDGES = [(0, 2), (0, 3), (0, 5), (1, 2), (1, 5), (1, 6), (1, 7), (2, 3)]
 def config(**changes: Any) -> Config:
     """Settings of a federation; those of +neighbours by their own names."""
     own = {name: changes.pop(name) for name in list(changes) if name in NEIGHBOUR}
+    own = {"shared": False} | own
     settings = {
         "partition": "given",
         "cut_edges": "known",
@@ -50,7 +52,7 @@ def config(**changes: Any) -> Config:
     return Config(**(settings | changes))
 
 
-NEIGHBOUR = ("values", "least", "epsilon", "delta", "norm", "cap")
+NEIGHBOUR = ("values", "least", "shared", "epsilon", "delta", "norm", "cap")
 
 
 def graph_of(
@@ -171,6 +173,11 @@ def received(parties: Sequence[Party]) -> dict[tuple[int, int], tuple[int, list[
 
 
 FIELDS = ("node", "number", "mean")
+
+
+def rows_of(party: Party) -> Any:
+    """Where no sum is shared: the nodes that have a row, in the order of the rows."""
+    return np.flatnonzero(neighbours.rows_of(party) >= 0)
 
 
 def with_links(party: Party, links: Links, secret: int | None = None) -> Party:

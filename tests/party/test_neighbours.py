@@ -18,7 +18,7 @@ from fedcover.carriers.stacked import Stacked
 from fedcover.conformal import softmax
 from fedcover.errors import DataError
 from fedcover.models import initial_weights
-from fedcover.party import neighbours
+from fedcover.party import neighbour_rows, neighbours
 from fedcover.party.data import Links
 from fedcover.party.party import Party
 from fedcover.plans import KEYS, MATCHING, SCALING, SUMMARISER, SUMS
@@ -36,6 +36,7 @@ from .linked import (
     parties_of,
     random_graph,
     received,
+    rows_of,
     talk,
     with_links,
 )
@@ -59,7 +60,7 @@ def far_ends(parties: Sequence[Party]) -> dict[tuple[int, int], list[tuple[int, 
 def same_as_plain(parties: Sequence[Party], least: int, values: Callable[[Party], Any]) -> int:
     """That every party has the plain means of its rows; how many rows there are."""
     ends, found = far_ends(parties), received(parties)
-    rows = [(one.number, int(node)) for one in parties for node in neighbours.rows_of(one)]
+    rows = [(one.number, int(node)) for one in parties for node in rows_of(one)]
     assert sorted(found) == sorted(rows)
     held = [np.asarray(v.toarray() if sp.issparse(v) else v) for v in map(values, parties)]
     for own, (number, mean) in found.items():
@@ -482,7 +483,7 @@ def follow(sums: list[list[int]]) -> set[int]:
 
 def kept_of(sums: list[list[int]], seed: int = 0) -> list[int]:
     matrix = sp.csr_array(np.array(sums, dtype=float))
-    return neighbours._undetermined(matrix, np.random.default_rng(seed)).tolist()
+    return neighbour_rows.undetermined(matrix, np.random.default_rng(seed)).tolist()
 
 
 @st.composite
@@ -519,7 +520,7 @@ def test_long_chains_are_seen_through(more: int) -> None:
     windows = sp.diags_array([1.0, 1, 1], offsets=[0, 1, 2], shape=(n, n + 2), format="csr")
     start = sp.csr_array(([1.0] * 4, ([0] * 4, range(4))), shape=(1, n + 2))
     sums = sp.vstack([windows, *[start] * more], format="csr")
-    kept = neighbours._undetermined(sums, np.random.default_rng(0))
+    kept = neighbour_rows.undetermined(sums, np.random.default_rng(0))
     assert len(kept) < n + more if more else len(kept) == n
     # Of the rest: a null vector that is nowhere zero (Σ of three in a row, and of the four).
     own = sums[kept].toarray()

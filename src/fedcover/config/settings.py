@@ -137,6 +137,7 @@ class NeighbourSettings(Settings):
 
     values: str = setting("features", "What is added up over a node's far ends.", names.SUMMARIES)
     least: int = setting(3, "Far ends that a sum must have, or it is not sent.", COUNT)
+    shared: bool = setting(True, "Nodes with fewer far ends share a sum with similar nodes.")
     epsilon: float | None = setting(
         None, "ε of one far end in one sum; inf for none (default: none).", EPSILON
     )

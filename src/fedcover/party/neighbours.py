@@ -2,10 +2,12 @@ r"""Neighbours at other parties, where both ends know the edge: sums of what the
 
 1. Two parties find the links that both of them have (:mod:`fedcover.matching`).
 2. A node with ``least`` far ends or more gets their sum :math:`\sum_u h_u` from all parties
-   together. A party's term is masked twice: with masks that cancel in the sum over parties, and
-   with one that only the node's owner can take off. The coordinator adds what looks like noise;
-   the owner sees the sum, and no party's term.
-3. The mean of the far ends becomes one more neighbour, with an edge of weight :math:`\sqrt{n}`.
+   together; similar nodes with fewer share one (:mod:`fedcover.party.neighbour_rows`). A party's
+   term is masked twice: with masks that cancel in the sum over parties, and with one that only the
+   nodes' owner can take off. The coordinator adds what looks like noise; the owner sees the sum,
+   and no party's term.
+3. The mean becomes one more neighbour, with an edge of weight :math:`\sqrt{n}` for a node that has
+   n far ends itself.
 
 Of two parties, a sum is one party's term. The coordinator also sees how many links any two parties
 list and have in common, from the lengths of letters. A party that holds far ends learns which of
@@ -31,6 +33,7 @@ from fedcover import fixed_point, matching, sealing
 from fedcover.conformal import softmax
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError, require
+from fedcover.party import neighbour_rows
 from fedcover.party.augment import augment
 from fedcover.plans import KEYS, MATCHING, SUMMARISER, SUMS
 from fedcover.privacy import gaussian_multiplier
@@ -44,8 +47,6 @@ BITS = 24  # of the fraction of a value that is added up
 MOST = 1 << 15  # a value's magnitude, and far ends of a node: their sum has room in the words
 VALUES = f"{SUMS} values"  # under which a party remembers what it adds up
 TAG = 16  # bytes that stand for a link
-ROUNDS = 200  # in which rows are taken back, see rows_of
-DETERMINED = 1e-7  # a far end that is so near zero in a random null vector can be computed
 
 
 # What two parties find out.
@@ -104,73 +105,52 @@ def places(party: "Party", _part: str, query: Message) -> Message:
             raise DataError("another party names a link that is not among this one's, or twice.")
         common[str(sender)] = np.flatnonzero([tag in named for tag in own])
     party.tell(f"{MATCHING} replied", common)
-    rows = rows_of(party)
-    row_of = np.full(len(party.data.y), -1, dtype=np.int32)
-    row_of[rows] = np.arange(len(rows))
-    links = party.data.links
+    (row, adds), links = _rows(party), party.data.links
     assert links is not None
+    place = np.where(adds, row[links.node], -1).astype(np.int32)
     bits = 8 * np.dtype(_words(party)).itemsize
-    found = {"rows": np.array([len(rows)]), "bits": np.array([bits])}
+    found = {"rows": np.array([row.max(initial=-1) + 1]), "bits": np.array([bits])}
     for other, shared in sorted(_common(party).items()):
-        content = row_of[links.node[shared]].tobytes()
+        content = place[shared].tobytes()
         found[str(other)] = _sealed(party, other, "places", content)
     return found
 
 
 def rows_of(party: "Party") -> Index:
-    """The nodes, ascending, whose far ends are to be added up: those with ``least`` or more.
+    """The row of every node, -1 if it has none: which sum over far ends it gets."""
+    return _rows(party)[0]
 
-    Of several sums together no linear combination may be a single far end: {a, b, c, d} less
-    {a, b, c} is d. Where there is one, the smallest sum that holds it is given up.
-    """
 
-    def make() -> Index:
+def _rows(party: "Party") -> tuple[Index, NDArray[np.bool_]]:
+    """The row of every node, and which links add their far end to it: of a row's links to one far
+    end, the first."""
+
+    def make() -> tuple[Index, NDArray[np.bool_]]:
         data, settings = party.data, party.config.neighbour
-        common = np.concatenate([np.empty(0, np.int64), *_common(party).values()])
+        common, count = _all_common(party), _far_ends_of(party)
         assert data.links is not None
         node, far = data.links.node[common], data.links.far[common]
-        count = np.bincount(node, minlength=len(data.y))
         if count.max(initial=0) >= MOST:
             raise DataError(
                 f"a node has {count.max():,} far ends at other parties; sums take fewer than "
                 f"{MOST:,}."
             )
-        rows = np.flatnonzero(count >= settings.least)
-        if settings.least == 1 or settings.epsilon is not None:
-            return rows
         # Numbered as they first occur, which is the same wherever the links come from.
         _, first, far = np.unique(far, return_index=True, return_inverse=True)
-        ends, shape = (node, np.argsort(np.argsort(first))[far]), (len(data.y), len(first))
-        pairs = sp.csr_array((np.ones(len(node)), ends), shape=shape)
-        rng = np.random.default_rng([*data.key, 0x0DE7])
-        return rows[_undetermined(pairs[rows], rng)]
+        far = np.argsort(np.argsort(first))[far]
+        ends = sp.csr_array((np.ones(len(node)), (node, far)), shape=(len(data.y), len(first)))
+        row = neighbour_rows.rows_of(party.graph, ends, settings.least, shared=settings.shared)
+        if settings.least > 1 and settings.epsilon is None:
+            rng = np.random.default_rng([*data.key, 0x0DE7])
+            kept = neighbour_rows.undetermined(neighbour_rows.sums_of(row, ends), rng)
+            number = np.full(int(row.max(initial=-1)) + 2, -1)  # the last is for nodes without
+            number[kept] = np.arange(len(kept))
+            row = number[row]
+        adds = np.zeros(len(data.links.node), dtype=bool)
+        adds[common[np.unique(np.stack([row[node], far]), axis=1, return_index=True)[1]]] = True
+        return row, adds
 
     return party.once("rows", make)
-
-
-def _undetermined(sums: sp.csr_array, rng: np.random.Generator) -> Index:
-    """Rows of these sums (rows × far ends) from which no far end follows: all if none does.
-
-    A far end follows from the sums if its unit vector is in their row space: then it is zero in
-    every vector that is orthogonal to them, and else in a random one with probability 0.
-    """
-    kept = np.arange(sums.shape[0])
-    for _ in range(ROUNDS):
-        own = sums[kept]
-        there = np.flatnonzero(np.bincount(own.indices, minlength=sums.shape[1]))
-        own = own[:, there]
-        if not own.nnz:
-            break
-        draw = rng.standard_normal(own.shape[1])
-        solved = sp.linalg.lsqr(own, own @ draw, atol=1e-13, btol=1e-13, iter_lim=20 * len(there))
-        follows = np.abs(draw - solved[0]) < DETERMINED
-        if not follows.any():
-            return kept
-        size, holding = own.sum(axis=1), own[:, np.flatnonzero(follows)].tocoo()
-        order = np.lexsort((holding.row, size[holding.row], holding.col))
-        first = np.flatnonzero(np.diff(holding.col[order], prepend=-1))
-        kept = np.delete(kept, np.unique(holding.row[order][first]))
-    return kept[:0]
 
 
 # The sums.
@@ -234,18 +214,26 @@ def _once(party: "Party", owner: int, query: Message, *content: NDArray[Any]) ->
 
 def receive(party: "Party", _part: str, query: Message) -> Message:
     """Take the masks off, and keep the means."""
-    sums, rows = query["sums"].copy(), rows_of(party)
+    sums, row = query["sums"].copy(), rows_of(party)
     if _private(party):
         for other in _others(party):
             sums -= _mask(party, other, f"sums for {party.number}", sums)
     numbers = query["numbers"].astype(np.int64)
-    if len(sums) != len(rows):
+    if len(sums) != row.max(initial=-1) + 1:
         raise DataError("the sums that came are not of the rows that were asked for.")
-    kept = np.flatnonzero(numbers >= party.config.neighbour.least)
-    scale = numbers[kept, None] * (1.0 if sums.dtype == np.uint16 else 2.0**BITS)
-    mean = (sums[kept] / scale).astype(np.float32)
-    party.tell(SUMS, {"node": rows[kept], "number": numbers[kept], "mean": mean})
+    enough = np.append(numbers >= party.config.neighbour.least, False)  # the last: no row
+    node = np.flatnonzero(enough[row])
+    scale = numbers[:, None] * (1.0 if sums.dtype == np.uint16 else 2.0**BITS)
+    mean = (sums[row[node]] / scale[row[node]]).astype(np.float32)
+    number = np.minimum(_far_ends_of(party)[node], numbers[row[node]])  # of a group's, its own
+    party.tell(SUMS, {"node": node, "number": number, "mean": mean})
     return {}
+
+
+def _far_ends_of(party: "Party") -> Index:
+    """How many far ends every node has that both ends know."""
+    assert party.data.links is not None
+    return np.bincount(party.data.links.node[_all_common(party)], minlength=len(party.data.y))
 
 
 def joined(party: "Party", graph: PartyGraph) -> PartyGraph:
@@ -330,8 +318,8 @@ def _within_cap(party: "Party") -> NDArray[np.bool_]:
         assert links is not None
         if cap is None:
             return np.ones(len(links.node), dtype=bool)
-        common = np.concatenate([np.empty(0, np.int64), *_common(party).values()])
-        common = np.random.default_rng([*party.data.key, 0xCA9]).permutation(common)
+        rng = np.random.default_rng([*party.data.key, 0xCA9])
+        common = rng.permutation(_all_common(party))
         order = common[np.argsort(links.node[common], kind="stable")]
         node, within = links.node[order], np.zeros(len(links.node), dtype=bool)
         start = np.searchsorted(node, node)
@@ -379,6 +367,11 @@ def _common(party: "Party") -> dict[int, Index]:
         return {other: own[found[str(other)]] for other, own in listed.items()}
 
     return party.once("common links", make)
+
+
+def _all_common(party: "Party") -> Index:
+    """The positions of all links that both ends know, by the other party's number."""
+    return np.concatenate([np.empty(0, np.int64), *_common(party).values()])
 
 
 def _items(party: "Party", other: int) -> list[str]:

@@ -1,0 +1,243 @@
+"""What +neighbours brings: paired over seeds, on graphs cut in four ways.
+
+`measure` runs the parts below and adds their rows to a CSV file; a run that the file has is not
+repeated. `tables` prints the tables of docs/neighbours.md from it. LAC, `exact`, five seeds. The
+graphs other than Cora need FEDCOVER_DATA.
+
+    python benchmarks/neighbours.py measure ROWS.csv [--parts closed,recipe,...] [--graphs cora,...]
+    python benchmarks/neighbours.py tables ROWS.csv
+
+closed      plain FedAvg, K = 10, four partitions: fed, restored, m = 1 and 3; on random and
+            label-skew also m = 2 and 5, and m = 3 where no sum is shared
+recipe      the default recipe with and without +neighbours, K = 10 and 20, not label-skew
+generators  gen and fedsage+, K = 10, four partitions
+share       a quarter, a half and three quarters of the cut edges known: random, K = 10
+values      encodings and soft labels in place of features: random and label-skew, K = 10
+noise       features and soft labels with ε = 1, 8 and 32, of an edge and of a node: random, K = 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from scipy.stats import t as student
+
+import fedcover
+from fedcover.config import BEST, BEST_LINKED
+from fedcover.config.settings import NeighbourSettings
+from fedcover.report.summary import summarise
+
+GRAPHS = ("cora", "citeseer", "pubmed", "computers")
+PARTITIONS = ("random", "label-skew", "metis", "louvain")
+PLAIN = "fed+neighbours"
+SEEDS = 5
+USUAL = {
+    "preset": "plain", "partition": "random", "clients": 10, "share": 1.0, "values": "features",
+    "least": 3, "shared": True, "epsilon": None, "cap": None,
+}  # fmt: skip
+SUMS = ("values", "least", "shared", "epsilon", "cap")  # what +neighbours is told
+EXCHANGED = ("links in common", "neighbours' sums")  # kinds of messages
+
+Job = dict[str, Any]
+
+
+def jobs(part: str) -> Iterator[tuple[tuple[str, ...], Job]]:
+    """The runs of a part: methods, and what differs from :data:`USUAL`."""
+    match part:
+        case "closed":
+            for cut in PARTITIONS:
+                yield ("fed", "restored", PLAIN), {"partition": cut, "least": 1}
+                yield (PLAIN,), {"partition": cut}
+                if cut in ("random", "label-skew"):
+                    yield (PLAIN,), {"partition": cut, "shared": False}
+                    yield (PLAIN,), {"partition": cut, "least": 2}
+                    yield (PLAIN,), {"partition": cut, "least": 5}
+        case "recipe":
+            for cut in ("random", "metis", "louvain"):
+                for clients in (10, 20):
+                    told = {"preset": "default", "partition": cut, "clients": clients}
+                    yield (BEST, BEST_LINKED), told
+        case "generators":
+            for cut in PARTITIONS:
+                yield ("gen", "fedsage+"), {"partition": cut}
+        case "share":
+            for share in (0.25, 0.5, 0.75):
+                for least in (1, 3):
+                    yield (PLAIN,), {"share": share, "least": least}
+        case "values":
+            for cut in ("random", "label-skew"):
+                for values in ("encoding", "labels"):
+                    for least in (1, 3):
+                        yield (PLAIN,), {"partition": cut, "values": values, "least": least}
+        case "noise":
+            for values in ("features", "labels"):
+                for epsilon in (1.0, 8.0, 32.0):
+                    for cap in (None, 10):
+                        yield (PLAIN,), {"values": values, "epsilon": epsilon, "cap": cap}
+
+
+def measured(graph: str, methods: tuple[str, ...], job: Job) -> pl.DataFrame:
+    """One run: a row for each method, level and seed."""
+    told = USUAL | job
+    config = fedcover.Config.preset(
+        told["preset"], clients=told["clients"], partition=told["partition"], methods=methods,
+        cut_edges="known", known_share=told["share"], scores=("lac",), quantiles=("exact",),
+        seeds=SEEDS,
+        neighbour=NeighbourSettings(**{name: told[name] for name in SUMS}),
+    )  # fmt: skip
+    began = time.perf_counter()
+    run = fedcover.run(fedcover.load(graph), config)
+    seconds = time.perf_counter() - began
+    print(f"{graph} {methods} {job}: {seconds:.0f} s", flush=True)
+    band = summarise(run.results, run.groups, config.resplits, run.info).select(
+        "method", "alpha", "low", "high", "coverage_se", "split_low", "split_high"
+    )
+    info, by_seed = run.info, []
+    for method in methods:
+        chosen, sent = info["chosen_on_validation"][method], info["bytes_by_kind"].get(method)
+        for number, seed in enumerate(info["seeds"]):
+            exchange = [k for k in (sent or [{}] * SEEDS)[number] if k in EXCHANGED]
+            by_seed.append({
+                "method": method, "seed": seed, "valid_loss": chosen["valid_loss"][number],
+                "cut": info["cut_edges"][number] / info["graph"]["edges"],
+                "received": sum(chosen.get("received", [[0]] * SEEDS)[number]),
+                "bytes": sum(sum(sent[number][kind].values()) for kind in exchange),
+                "seconds": info["seconds"][f"train {method}"] / SEEDS,
+            })  # fmt: skip
+    return (
+        run.results.join(band, on=["method", "alpha"])
+        .join(pl.DataFrame(by_seed), on=["method", "seed"])
+        .select(
+            pl.lit(graph).alias("graph"),
+            *(pl.lit(value, dtype=KINDS[name]).alias(name) for name, value in told.items()),
+            (1 - pl.col("alpha")).round(6).alias("level"),
+            "method", "seed", "set_size", "coverage", "coverage_split", "accuracy", "low", "high",
+            "coverage_se", "split_low", "split_high", "valid_loss", "cut", "received", "bytes",
+            "seconds",
+        )
+    )  # fmt: skip
+
+
+KINDS = {
+    name: pl.Int64 if name in ("clients", "least", "cap") else
+    pl.Float64 if name in ("share", "epsilon") else
+    pl.Boolean if name == "shared" else pl.String for name in USUAL
+}  # fmt: skip
+
+
+def measure(file: Path, parts: list[str], graphs: list[str]) -> None:
+    """Add what is missing to the file."""
+    for graph in graphs:
+        for part in parts:
+            for methods, job in jobs(part):
+                known = read(file)
+                told = USUAL | job
+                same = pl.all_horizontal(
+                    pl.col("graph") == graph,
+                    *(pl.col(name).eq_missing(pl.lit(told[name], KINDS[name])) for name in USUAL),
+                )
+                there = set(known.filter(same)["method"]) if len(known) else set()
+                missing = tuple(method for method in methods if method not in there)
+                if missing:
+                    rows = measured(graph, missing, job)
+                    pl.concat([known, rows] if len(known) else [rows]).write_csv(
+                        file, float_precision=6
+                    )
+
+
+def read(file: Path) -> pl.DataFrame:
+    """The rows so far."""
+    return pl.read_csv(file, schema_overrides=KINDS) if file.exists() else pl.DataFrame()
+
+
+# Tables.
+
+
+def paired(rows: pl.DataFrame, one: pl.Expr, other: pl.Expr, *by: str) -> pl.DataFrame:
+    """By cell: both mean sizes with their coverage, and the paired difference with its 95 %
+    interval, Student's over the seeds."""
+    keys = [*by, "level"]
+    wanted = [*keys, "seed", "set_size", "coverage"]
+    both = rows.filter(one).select(wanted).join(
+        rows.filter(other).select(wanted), on=[*keys, "seed"], suffix="_other"
+    )  # fmt: skip
+    difference = pl.col("set_size") - pl.col("set_size_other")
+    found = both.group_by(keys, maintain_order=True).agg(
+        pl.col("set_size", "coverage", "set_size_other", "coverage_other").mean(),
+        difference.mean().alias("difference"),
+        (difference.std() / pl.len().sqrt()).alias("error"),
+        pl.len().alias("seeds"),
+    )
+    factor = pl.Series([student.ppf(0.975, n - 1) for n in found["seeds"]], dtype=pl.Float64)
+    return found.with_columns((pl.col("error") * factor).alias("half"))
+
+
+def method(name: str, **told: Any) -> pl.Expr:
+    """The rows of a method that was told this."""
+    sums = {key: USUAL[key] for key in (*SUMS, "share")}
+    wanted = (sums if "neighbours" in name else {}) | told
+    return (pl.col("method") == name) & pl.all_horizontal(
+        pl.lit(True),
+        *(pl.col(key).eq_missing(pl.lit(value, KINDS[key])) for key, value in wanted.items()),
+    )
+
+
+def line(*cells: object) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def heading(*cells: str, words: int) -> str:
+    """Its first rows; so many columns hold words."""
+    return f"{line(*cells)}\n|{'---|' * words}{'--:|' * (len(cells) - words)}"
+
+
+def sizes(found: pl.DataFrame) -> str:
+    """``size (coverage)`` at the three levels, the highest first."""
+    ordered = found.sort("level", descending=True)
+    return " / ".join(
+        f"{size:.2f} ({covered:.3f})" for size, covered in
+        ordered.select("set_size", "coverage").iter_rows()
+    )  # fmt: skip
+
+
+def closed(rows: pl.DataFrame, name: str = PLAIN, **told: Any) -> pl.DataFrame:
+    """By graph and level: the share of the distance from fed to restored that a method closes, and
+    its 95 % interval by the delta method over paired seeds."""
+    keys = ["graph", "level", "seed"]
+    wide = (
+        rows.filter(method("fed")).select(*keys, pl.col("set_size").alias("fed"))
+        .join(rows.filter(method("restored")).select(*keys, pl.col("set_size").alias("true")), on=keys)
+        .join(rows.filter(method(name, **told)).select(*keys, pl.col("set_size").alias("own")), on=keys)
+    )  # fmt: skip
+    gained, distance = pl.col("fed") - pl.col("own"), pl.col("fed") - pl.col("true")
+    ratio = gained.mean() / distance.mean()
+    found = wide.group_by("graph", "level", maintain_order=True).agg(
+        ratio.alias("closed"),
+        ((gained - ratio * distance).std() / pl.len().sqrt() / distance.mean()).alias("error"),
+        (distance.mean() > 2 * distance.std() / pl.len().sqrt()).alias("sure"),
+        pl.len().alias("seeds"),
+    )
+    factor = pl.Series([student.ppf(0.975, n - 1) for n in found["seeds"]], dtype=pl.Float64)
+    return found.with_columns((pl.col("error") * factor).alias("half"))
+
+
+def main() -> None:
+    """Measure, or print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=("measure", "tables"))
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("--parts", default="closed,recipe,generators,share,values,noise")
+    parser.add_argument("--graphs", default=",".join(GRAPHS))
+    args = parser.parse_args()
+    if args.what == "measure":
+        measure(args.rows, args.parts.split(","), args.graphs.split(","))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+r"""Which sums over far ends a party asks for: the *rows*, and which of its nodes gets which.
+
+A sum has ``least`` far ends or more. A node with as many has a row of its own. Nodes with fewer
+share rows: those that are most alike make groups, each as small as can be, that together have
+enough, and all members of a group get its mean. Alike are nodes with similar features, their own
+and their neighbours': the cosine between rows of :math:`(A + I) X`. No label and no role is used.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedcover.training.plan import Index, PartyGraph
+
+NEAREST = 10  # how many of the most similar nodes a node may share a row with
+DECIMALS = 6  # of a similarity; what rounding errors make of equal ones must not order them
+ROUNDS = 200  # in which rows are taken back
+DETERMINED = 1e-7  # a far end that is so near zero in a random null vector can be computed
+
+
+def rows_of(graph: PartyGraph, ends: sp.csr_array, least: int, *, shared: bool) -> Index:
+    """The row of every node, -1 if it has none; ``ends`` (nodes × far ends) is 1 at links.
+
+    ``shared``: whether nodes with too few far ends share rows.
+    """
+    count = np.diff(ends.indptr)
+    row: Index = np.where(count >= least, np.cumsum(count >= least) - 1, -1)
+    few = np.flatnonzero((count > 0) & (count < least))
+    if not shared or len(few) < 2:
+        return row
+    far = {int(k): set(ends.indices[ends.indptr[k] : ends.indptr[k + 1]].tolist()) for k in few}
+    for number, members in enumerate(_groups(far, _similar(graph, few), least), row.max() + 1):
+        row[members] = number
+    return row
+
+
+def sums_of(row: Index, ends: sp.csr_array) -> sp.csr_array:
+    """Which far ends each row adds up (rows × far ends), each once."""
+    has, rows = np.flatnonzero(row >= 0), int(row.max(initial=-1)) + 1
+    member = sp.csr_array((np.ones(len(has)), (row[has], has)), shape=(rows, len(row)))
+    sums = sp.csr_array(member @ ends)
+    sums.data[:] = 1
+    return sums
+
+
+@dataclass
+class _Group:
+    nodes: list[int]
+    far: set[int]
+
+    def take(self, other: "_Group") -> None:
+        self.nodes += other.nodes
+        self.far |= other.far
+
+
+def _groups(far: dict[int, set[int]], pairs: Index, least: int) -> list[list[int]]:
+    """Nodes that share a row, by their far ends; ``pairs`` (2, m) are the most similar ones first.
+
+    First two groups that lack far ends become one, then one that lacks some joins one that has
+    enough. Whoever is left gets no row.
+    """
+    group = {node: _Group([node], set(own)) for node, own in far.items()}
+    for lacking in (2, 1):
+        for one, other in pairs.T.tolist():
+            both = sorted((group[one], group[other]), key=lambda one: -len(one.nodes))
+            if both[0] is not both[1] and sum(len(g.far) < least for g in both) == lacking:
+                both[0].take(both[1])
+                group |= dict.fromkeys(both[1].nodes, both[0])
+    found = {id(one): one.nodes for one in group.values() if len(one.far) >= least}
+    return list(found.values())
+
+
+def _similar(graph: PartyGraph, nodes: Index) -> Index:
+    """Pairs (2, m) of these nodes, the most similar first: of each its nearest ones."""
+    from sklearn.neighbors import NearestNeighbors
+
+    source, target = graph.edge_index
+    near = sp.csr_array((np.ones(len(source)), (target, source)), shape=(graph.nodes,) * 2)
+    chosen = (near + sp.eye_array(graph.nodes, format="csr"))[nodes]
+    mixed = chosen @ graph.x
+    nearest = NearestNeighbors(n_neighbors=min(NEAREST, len(nodes) - 1), metric="cosine")
+    distance, place = nearest.fit(mixed).kneighbors()
+    one = np.repeat(np.arange(len(nodes)), place.shape[1])
+    order = np.lexsort((place.ravel(), one, np.round(distance.ravel(), DECIMALS)))
+    return np.stack([nodes[one[order]], nodes[place.ravel()[order]]])
+
+
+def undetermined(sums: sp.csr_array, rng: np.random.Generator) -> Index:
+    """Rows of these sums (rows × far ends) from which no far end follows: all if none does.
+
+    Of several sums together no linear combination may be a single far end: {a, b, c, d} less
+    {a, b, c} is d. Where there is one, the smallest sum that holds it is given up. A far end
+    follows from the sums if its unit vector is in their row space: then it is zero in every vector
+    that is orthogonal to them, and else in a random one with probability 0.
+    """
+    kept = np.arange(sums.shape[0])
+    for _ in range(ROUNDS):
+        own = sums[kept]
+        there = np.flatnonzero(np.bincount(own.indices, minlength=sums.shape[1]))
+        own = own[:, there]
+        if not own.nnz:
+            break
+        draw = rng.standard_normal(own.shape[1])
+        solved = sp.linalg.lsqr(own, own @ draw, atol=1e-13, btol=1e-13, iter_lim=20 * len(there))
+        follows = np.abs(draw - solved[0]) < DETERMINED
+        if not follows.any():
+            return kept
+        size, holding = own.sum(axis=1), own[:, np.flatnonzero(follows)].tocoo()
+        order = np.lexsort((holding.row, size[holding.row], holding.col))
+        first = np.flatnonzero(np.diff(holding.col[order], prepend=-1))
+        kept = np.delete(kept, np.unique(holding.row[order][first]))
+    return kept[:0]
