@@ -142,8 +142,8 @@ class Inspection:
             said.append(
                 f"{_many(cut, 'cut edge')}, {share} of all; both ends know {self.known_edges:,}. "
                 f"{_many(known, 'node')} ({known / self.graph.nodes:.1%}) with {self.least} or "
-                "more of them can have the sum of their far ends, +neighbours, unless several sums "
-                "together would show a single one."
+                "more of them can have a sum over their own far ends, +neighbours; nodes with "
+                "fewer can share one."
             )
         facts = self.graph
         return said + unused(facts.listed_once, facts.absent, facts.own_links)
