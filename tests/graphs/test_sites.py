@@ -14,7 +14,13 @@ from fedcover.graphs import load
 from fedcover.graphs.assemble import feature_matrix, undirected
 from fedcover.graphs.partition import partition
 from fedcover.graphs.readers import read_folder
-from fedcover.graphs.sites import SCHEMA_FILE, common_schema, site_folders, write_sites
+from fedcover.graphs.sites import (
+    SCHEMA_FILE,
+    common_schema,
+    copy_sites,
+    site_folders,
+    write_sites,
+)
 from fedcover.graphs.splits import split
 
 
@@ -123,3 +129,17 @@ def test_a_share_of_the_cut_edges_and_none(random_graph: Data, tmp_path: Path) -
     without = load(tmp_path / "none")
     assert without.linked
     assert without.edge_index.shape[1] == kept
+
+
+def test_copied_tables_are_the_same_graph_and_nothing_else_is_copied(cut, tmp_path: Path) -> None:
+    folder = cut[0]
+    before = load(folder)
+    (folder / "site-1" / "ledger.jsonl").write_text("{}\n")
+    (folder / SCHEMA_FILE).unlink()  # then the tables say what all agree on
+    copy_sites(folder, tmp_path / "copies")
+    after = load(tmp_path / "copies")
+    assert np.array_equal(before.edge_index, after.edge_index)
+    assert (feature_matrix(before) != feature_matrix(after)).sum() == 0
+    assert after.node_ids == before.node_ids
+    assert not list((tmp_path / "copies").rglob("ledger*"))
+    assert (tmp_path / "copies" / SCHEMA_FILE).is_file()

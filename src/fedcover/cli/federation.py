@@ -64,6 +64,7 @@ def app_folder() -> None:
     epilog=examples(
         "fedcover federation try",
         "fedcover federation try cora --clients 3 --methods fed --rounds 20",
+        "fedcover federation try my-parties --methods fed+neighbours",
     ),
     cls=options.with_settings(
         network=True,
@@ -74,8 +75,12 @@ def app_folder() -> None:
     ),
 )
 def try_out(
-    graph: Annotated[str, argument("GRAPH", "A name or a path.")] = "cora",
-    clients: Annotated[int, number("K", "Number of sites.")] = 3,
+    graph: Annotated[
+        str, argument("GRAPH", "A name, or a path; a folder of parties' folders is not cut.")
+    ] = "cora",
+    clients: Annotated[
+        int | None, number("K", "Number of sites (default: 3, or as many as GRAPH has parties).")
+    ] = None,
     out: Annotated[Path, option("DIR", "Run folder.")] = Path("runs/federation"),
     data: options.Data = None,
     quiet: options.Quiet = False,

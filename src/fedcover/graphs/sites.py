@@ -5,6 +5,7 @@ know edges to others' nodes, ``links`` are one party's, in the layout of
 :mod:`fedcover.graphs.readers`.
 """
 
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -125,6 +126,23 @@ def _loosest(name: str, schemas: Sequence[Schema]) -> Kind:
     if words:
         return tuple(sorted(words))
     return "number" if "number" in kinds else "binary"
+
+
+def copy_sites(
+    path: Path, target: Path, *, group: str | None = None, match: str | None = None
+) -> None:
+    """Copy parties' tables into folders of the same names, beside the schema that they share."""
+    folders, agreed = site_folders(path), path / SCHEMA_FILE
+    schema = (
+        read_schema(agreed) if agreed.exists() else common_schema(folders, group=group, match=match)
+    )
+    for folder in folders:
+        site = target / folder.name
+        site.mkdir(parents=True)
+        for name in ("nodes", "edges", "links"):
+            if (file := find_table(folder, name)) is not None:
+                shutil.copyfile(file, site / file.name)
+    (target / SCHEMA_FILE).write_text(schema.to_json() + "\n", encoding="utf-8")
 
 
 def write_sites(

@@ -75,6 +75,14 @@ def test_it_gives_what_a_simulation_gives(
     assert ours.equals(here.select(*keys, "set", "covered").sort(keys))
 
 
+def test_all_sites_may_be_needed_for_what_only_some_are_asked(
+    linked: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    """A sum is of all sites but its owner, who is not asked."""
+    found = only(coordinator(methods=(METHOD,), rounds=1, least=3).run())[METHOD]
+    assert sum(found.chosen["received"]) > 0
+
+
 def test_keys_give_what_a_simulation_gives(
     sites: Path, coordinator: Callable[..., Coordinator], schema: Schema
 ) -> None:

@@ -150,13 +150,15 @@ class Coordinator:
         results = []
         for number, (seed, request) in enumerate(questions):
             own = {site: found[number] for site, found in replies.items() if number in found}
-            if len(own) < self.job.least:
-                place, every = _place(seed, request), sum(number in i for i in asked.values())
+            every = sum(number in items for items in asked.values())
+            least = min(self.job.least, every)  # not all sites are asked for a term of +neighbours
+            if len(own) < least:
+                place = _place(seed, request)
                 there = ", ".join(self.sites[site] for site in own) or "none"
                 why = f" {self.record.refused[-1]}" if self.record.refused else ""
                 raise DataError(
                     f"{place.phase}, round {place.round}: {len(own)} of {every} sites answered "
-                    f"within {self.job.timeout:g} s ({there}), but at least {self.job.least} must; "
+                    f"within {self.job.timeout:g} s ({there}), but at least {least} must; "
                     f"start it again to go on from here.{why}"
                 )
             results.append(result_of(request, own, self.census, self.job.average, seed))
@@ -204,7 +206,7 @@ class Coordinator:
                     replies[site] = dict(zip(asked[site], reply.contents, strict=True))
                     self._delivered[site] |= {one.place: one.arrays for one in orders[name].told}
             waiting = asked.keys() - self._away - replies.keys() - in_vain
-            if not waiting and len(replies) >= self.job.least:
+            if not waiting and len(replies) >= min(self.job.least, len(asked)):
                 break
         replies = dict(sorted(replies.items()))
         self._away |= asked.keys() - replies.keys() - in_vain

@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from torch_geometric.data import Data
+
 from fedcover.carriers.network.coordinate import FAILURE
 from fedcover.carriers.network.flower import APP, HOST, QUIET, free_port, keys, wait_for
 from fedcover.carriers.network.job import job_folder, job_from
@@ -25,11 +27,12 @@ from fedcover.errors import DataError, UsageError
 from fedcover.graphs import load
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.partition import partition
-from fedcover.graphs.sites import SCHEMA_FILE, site_folders, write_sites
+from fedcover.graphs.sites import SCHEMA_FILE, copy_sites, site_folders, write_sites
 from fedcover.ledger import split_part
 from fedcover.party.data import cut_parties, gathered, known_edges
 from fedcover.run_folder import check_target
 
+CLIENTS = 3  # unless told
 CONNECTION = "here"
 JOIN = 120.0  # seconds until every site must be there
 LIMIT = 3600.0  # seconds until the whole job must be done
@@ -158,7 +161,7 @@ def _spelt(value: Any) -> str:
 
 def trial(
     graph: str,
-    clients: int,
+    clients: int | None,
     settings: Mapping[str, Any],
     out: Path,
     *,
@@ -167,14 +170,19 @@ def trial(
 ) -> Path:
     """Cut the graph into sites, start everything, run the job, stop everything.
 
-    ``settings`` are the job's, by the names of options. ``OUT-sites`` holds the parties' folders,
+    A folder of parties' folders is not cut: each party is a site, with a copy of its tables.
+    ``settings`` are the job's, by the names of options. ``OUT-sites`` holds the sites' folders,
     with their sets and ledgers; ``OUT-processes`` the logs, the certificates and the keys.
     """
     tell = say or (lambda _sentence: None)
+    parties = site_folders(Path(graph)) if Path(graph).is_dir() else []
+    if parties and clients not in (None, len(parties)):
+        raise UsageError(f"clients is {clients}, but {graph} has the folders of {len(parties)}.")
+    clients = len(parties) or clients or CLIENTS
     told = {"sites": clients, "least": max(clients - 1, 1), "join": JOIN}
     told |= {name.replace("_", "-"): value for name, value in settings.items()}
     job = job_from(told)  # what is wrong is said before anything is started
-    if job.match is not None:
+    if job.match is not None and not parties:
         raise UsageError(
             f"match is {job.match!r}, but a graph that is cut here keeps no keys: its sites list "
             "their links."
@@ -184,18 +192,16 @@ def trial(
     sites, processes = (out.with_name(f"{out.name}-{kind}") for kind in ("sites", "processes"))
     _clear(sites, SCHEMA_FILE)
     _clear(processes, "superlink.log")
-    loaded = check_graph(load(graph, data))
-    parts = partition(loaded, clients)
-    linked = any(recipe_of(name).neighbours for name in job.config.methods)
-    plan = Config(clients=clients, methods=("fed",), cut_edges="known" if linked else "unknown")
-    cut = cut_parties(loaded, parts, plan, seed=0)
-    roles = gathered(parts.client, [party.roles for party in cut])
-    known = known_edges(loaded, parts, plan, seed=0)
-    write_sites(sites, loaded, parts, roles, known)
+    known = None
+    if parties:
+        check_graph(load(graph, data, missing=job.missing, group=job.group, match=job.match))
+        copy_sites(Path(graph), sites, group=job.group, match=job.match)
+    else:
+        known = _cut(check_graph(load(graph, data)), clients, job.config, sites)
     folders = site_folders(sites)
     tell(f"{sites}: {', '.join(folder.name for folder in folders)}")
     if known is not None:
-        tell(f"{known.shape[1] // 2} edges between sites, which both their ends list as links")
+        tell(f"{known} edges between sites, which both their ends list as links")
     before = _stamp(out)
     with LocalFederation(processes, folders) as federation:
         federation.start_superlink()
@@ -209,6 +215,19 @@ def trial(
         _follow(federation, out, before, tell)
     tell("all processes are stopped")
     return out
+
+
+def _cut(graph: Data, clients: int, config: Config, sites: Path) -> int | None:
+    """Cut a graph into sites' folders; how many edges between them both ends know, if they are to
+    know them."""
+    parts = partition(graph, clients)
+    linked = any(recipe_of(name).neighbours for name in config.methods)
+    plan = Config(clients=clients, methods=("fed",), cut_edges="known" if linked else "unknown")
+    cut = cut_parties(graph, parts, plan, seed=0)
+    roles = gathered(parts.client, [party.roles for party in cut])
+    known = known_edges(graph, parts, plan, seed=0)
+    write_sites(sites, graph, parts, roles, known)
+    return None if known is None else known.shape[1] // 2
 
 
 def _clear(place: Path, mark: str) -> None:
