@@ -69,6 +69,10 @@ CASES: dict[str, dict[str, Any]] = {
     "fed": {"methods": ("fed",), "seeds": 2, "scores": ("lac", "raps")},
     "patience": {"methods": ("loc", "fed"), "seeds": 3, "rounds": 12, "patience": 1, "lr": 0.3},
     "gen": {"methods": ("gen",), "scores": ("lac", "aps")},
+    "gen none": {
+        "methods": ("gen", "fed"),
+        "gen": GenSettings(prototypes=(2, 3), shares=(0, 0.5), link_rounds=3, screening=2),
+    },
     "epsilon": {"methods": ("gen",), "epsilon": 50.0},
     "fedsage+": {
         "methods": ("fedsage+",),
