@@ -28,6 +28,7 @@ from fedcover.carriers.network.member import InProcess
 from fedcover.carriers.stacked import Stacked
 from fedcover.config import (
     METHODS,
+    GenSettings,
     NeighbourSettings,
     NeighGenSettings,
     PersonalSettings,
