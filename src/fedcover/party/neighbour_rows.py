@@ -61,12 +61,14 @@ def _groups(far: dict[int, set[int]], pairs: Index, least: int) -> list[list[int
     enough. Whoever is left gets no row.
     """
     group = {node: _Group([node], set(own)) for node, own in far.items()}
+    one, other = pairs.tolist()
     for lacking in (2, 1):
-        for one, other in pairs.T.tolist():
-            both = sorted((group[one], group[other]), key=lambda one: -len(one.nodes))
-            if both[0] is not both[1] and sum(len(g.far) < least for g in both) == lacking:
-                both[0].take(both[1])
-                group |= dict.fromkeys(both[1].nodes, both[0])
+        for first, second in zip(one, other, strict=True):
+            a, b = group[first], group[second]
+            if a is not b and (len(a.far) < least) + (len(b.far) < least) == lacking:
+                larger, smaller = (a, b) if len(a.nodes) >= len(b.nodes) else (b, a)
+                larger.take(smaller)
+                group |= dict.fromkeys(smaller.nodes, larger)
     found = {id(one): one.nodes for one in group.values() if len(one.far) >= least}
     return list(found.values())
 
