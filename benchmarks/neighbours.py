@@ -30,7 +30,7 @@ from scipy.stats import t as student
 import fedcover
 from fedcover.config import BEST, BEST_LINKED
 from fedcover.config.settings import NeighbourSettings
-from fedcover.report.summary import summarise
+from fedcover.report.summary import STANDARD_ERRORS, summarise
 
 GRAPHS = ("cora", "citeseer", "pubmed", "computers")
 PARTITIONS = ("random", "label-skew", "metis", "louvain")
@@ -209,22 +209,160 @@ def sizes(found: pl.DataFrame) -> str:
 def closed(rows: pl.DataFrame, name: str = PLAIN, **told: Any) -> pl.DataFrame:
     """By graph and level: the share of the distance from fed to restored that a method closes, and
     its 95 % interval by the delta method over paired seeds."""
-    keys = ["graph", "level", "seed"]
-    wide = (
-        rows.filter(method("fed")).select(*keys, pl.col("set_size").alias("fed"))
-        .join(rows.filter(method("restored")).select(*keys, pl.col("set_size").alias("true")), on=keys)
-        .join(rows.filter(method(name, **told)).select(*keys, pl.col("set_size").alias("own")), on=keys)
-    )  # fmt: skip
+    keys, size = ["graph", "level", "seed"], pl.col("set_size")
+    own, fed, true = (
+        rows.filter(method(one, **more)).select(*keys, size.alias(short))
+        for one, more, short in ((name, told, "own"), ("fed", {}, "fed"), ("restored", {}, "true"))
+    )
+    wide = own.join(fed, on=keys).join(true, on=keys)
     gained, distance = pl.col("fed") - pl.col("own"), pl.col("fed") - pl.col("true")
     ratio = gained.mean() / distance.mean()
     found = wide.group_by("graph", "level", maintain_order=True).agg(
         ratio.alias("closed"),
         ((gained - ratio * distance).std() / pl.len().sqrt() / distance.mean()).alias("error"),
-        (distance.mean() > 2 * distance.std() / pl.len().sqrt()).alias("sure"),
         pl.len().alias("seeds"),
     )
     factor = pl.Series([student.ppf(0.975, n - 1) for n in found["seeds"]], dtype=pl.Float64)
-    return found.with_columns((pl.col("error") * factor).alias("half"))
+    return found.with_columns((pl.col("error").abs() * factor).alias("half"))
+
+
+VARIANTS = {
+    "m = 1 (FedGCN's sums)": {"least": 1}, "m = 2": {"least": 2}, "m = 3, the default": {},
+    "m = 3, none shared": {"shared": False}, "m = 5": {"least": 5},
+}  # fmt: skip
+
+
+def closed_table(rows: pl.DataFrame) -> Iterator[str]:
+    """A table for each partition: sizes, coverage, and the share of the distance closed."""
+    plain = rows.filter(preset="plain", clients=10)
+    for cut in PARTITIONS:
+        here = plain.filter(partition=cut)
+        share = here.group_by("graph", maintain_order=True).agg(pl.col("cut").mean())
+        cuts = ", ".join(f"{graph} {100 * part:.0f} %" for graph, part in share.iter_rows())
+        yield f"\n**{cut}**, K = 10; edges between clients: {cuts}\n"
+        yield heading(
+            "graph", "method", "0.95 / 0.90 / 0.80 (covers)", "closed, %", "loss", words=2
+        )
+        for graph in share["graph"]:
+            own = here.filter(graph=graph)
+            lines = {"fed": ("fed", {}), **{k: (PLAIN, v) for k, v in VARIANTS.items()}}
+            lines |= {name: (name, {}) for name in ("gen", "fedsage+", "restored")}
+            for label, (name, told) in lines.items():
+                found = own.filter(method(name, **told))
+                if not len(found):
+                    continue
+                means = found.group_by("level").agg(pl.col("set_size", "coverage").mean())
+                part = closed(own, name, **told).sort("level", descending=True)
+                near = " / ".join(
+                    f"{100 * c:.0f} ± {100 * h:.0f}" for c, h in part.select("closed", "half").iter_rows()
+                )  # fmt: skip
+                if name in ("fed", "restored"):
+                    near = "0" if name == "fed" else "100"
+                yield line(graph, label, sizes(means), near, f"{found['valid_loss'].mean():.3f}")
+        for label in ("m = 1 (FedGCN's sums)", "m = 3, the default"):
+            part = closed(here, **VARIANTS[label])
+            yield f"\nMean of the shares closed, {label}: {100 * part['closed'].mean():.0f} %."
+
+
+def recipe_table(rows: pl.DataFrame) -> Iterator[str]:
+    """The default recipe with and without +neighbours, cell by cell."""
+    here = rows.filter(preset="default")
+    by = ["graph", "partition", "clients"]
+    pairs = paired(here, method(BEST_LINKED), method(BEST), *by)
+    pairs = pairs.with_columns((pl.col("set_size") / pl.col("set_size_other")).alias("ratio"))
+    yield heading(
+        "partition", "graph", "K", "level", "without", "covers", "with", "covers", "difference",
+        "ratio", words=2,
+    )  # fmt: skip
+    order = {name: k for k, name in enumerate((*PARTITIONS, *GRAPHS))}
+    for row in sorted(
+        pairs.iter_rows(named=True),
+        key=lambda row: (order[row["partition"]], order[row["graph"]], row["clients"], -row["level"]),
+    ):  # fmt: skip
+        sure = "**" if abs(row["difference"]) > row["half"] else ""
+        yield line(
+            row["partition"], row["graph"], row["clients"], f"{row['level']:.2f}",
+            f"{row['set_size_other']:.2f}", f"{row['coverage_other']:.3f}", f"{row['set_size']:.2f}",
+            f"{row['coverage']:.3f}", f"{sure}{row['difference']:+.3f}{sure} ± {row['half']:.3f}",
+            f"{row['ratio']:.3f}",
+        )  # fmt: skip
+    for cut in pairs["partition"].unique(maintain_order=True):
+        own = pairs.filter(partition=cut)
+        larger = (own["difference"] > own["half"]).sum()
+        smaller = (own["difference"] < -own["half"]).sum()
+        yield (
+            f"\n{cut}: mean ratio {own['ratio'].mean():.3f} over {len(own)} cells; surely smaller "
+            f"in {smaller}, surely larger in {larger}."
+        )
+    cells = here.filter(method=BEST_LINKED).group_by(*by, "level").agg(
+        pl.col("coverage", "coverage_split").mean(),
+        pl.col("low", "high", "coverage_se", "split_low", "split_high").first(),
+    )  # fmt: skip
+    slack = STANDARD_ERRORS * pl.col("coverage_se")
+    inside = pl.col("coverage").is_between(pl.col("low") - slack, pl.col("high") + slack)
+    split = pl.col("coverage_split").is_between("split_low", "split_high")
+    yield (
+        f"\n{BEST_LINKED}: in the theorem's band in {cells.filter(inside).height} of "
+        f"{len(cells)} cells; the calibrated splits inside their 95 % interval in "
+        f"{cells.filter(split).height}."
+    )
+
+
+def share_table(rows: pl.DataFrame) -> Iterator[str]:
+    """By the share of cut edges that both ends know."""
+    here = rows.filter(preset="plain", clients=10, partition="random")
+    yield heading("graph", "m", "share known", "0.95 / 0.90 / 0.80 (covers)", words=1)
+    for graph in here["graph"].unique(maintain_order=True):
+        for least in (1, 3):
+            for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+                wanted = method(PLAIN, least=least, share=share) if share else method("fed")
+                found = here.filter(wanted, graph=graph)
+                means = found.group_by("level").agg(pl.col("set_size", "coverage").mean())
+                if len(means):
+                    yield line(graph, least, f"{share:.2f}", sizes(means))
+
+
+def values_table(rows: pl.DataFrame) -> Iterator[str]:
+    """What is added up: the validation loss, what is closed, and the bytes of the exchange."""
+    here = rows.filter(preset="plain", clients=10)
+    yield heading("partition", "graph", "m", "added up", "sizes (covers)", "closed, %", "loss",
+                  "MB", words=2)  # fmt: skip
+    for cut in ("random", "label-skew"):
+        for graph in here["graph"].unique(maintain_order=True):
+            for least in (1, 3):
+                for values in ("features", "encoding", "labels"):
+                    own = here.filter(graph=graph, partition=cut)
+                    told = {"least": least, "values": values}
+                    found = own.filter(method(PLAIN, **told))
+                    if len(found):
+                        means = found.group_by("level").agg(pl.col("set_size", "coverage").mean())
+                        part = closed(own, **told).sort("level", descending=True)["closed"]
+                        near = " / ".join(f"{100 * one:.0f}" for one in part)
+                        yield line(
+                            cut, graph, least, values, sizes(means), near,
+                            f"{found['valid_loss'].mean():.3f}", f"{found['bytes'].mean() / 1e6:.1f}",
+                        )  # fmt: skip
+
+
+def noise_table(rows: pl.DataFrame) -> Iterator[str]:
+    """Noise: by graph, what is added up, ε and whom it is of."""
+    here = rows.filter(preset="plain", clients=10, partition="random")
+    yield heading(
+        "graph", "added up", "ε", "of", "0.95 / 0.90 / 0.80 (covers)", "closed, %", words=2
+    )
+    for graph in here["graph"].unique(maintain_order=True):
+        for values in ("features", "labels"):
+            for epsilon in (1.0, 8.0, 32.0, None):
+                for cap in (None, 10) if epsilon else (None,):
+                    own = here.filter(graph=graph)
+                    told = {"values": values, "epsilon": epsilon, "cap": cap}
+                    found = own.filter(method(PLAIN, **told))
+                    if len(found):
+                        means = found.group_by("level").agg(pl.col("set_size", "coverage").mean())
+                        part = closed(own, **told).sort("level", descending=True)["closed"]
+                        near = " / ".join(f"{100 * one:.0f}" for one in part)
+                        whom = "–" if not epsilon else "a node" if cap else "an edge"
+                        yield line(graph, values, epsilon or "none", whom, sizes(means), near)
 
 
 def main() -> None:
@@ -235,8 +373,16 @@ def main() -> None:
     parser.add_argument("--parts", default="closed,recipe,generators,share,values,noise")
     parser.add_argument("--graphs", default=",".join(GRAPHS))
     args = parser.parse_args()
+    parts = args.parts.split(",")
     if args.what == "measure":
-        measure(args.rows, args.parts.split(","), args.graphs.split(","))
+        measure(args.rows, parts, args.graphs.split(","))
+        return
+    rows = read(args.rows)
+    tables = {"closed": closed_table, "recipe": recipe_table, "share": share_table,
+              "values": values_table, "noise": noise_table}  # fmt: skip
+    for part, table in tables.items():
+        if part in parts:
+            print(f"\n## {part}\n", *table(rows), sep="\n")
 
 
 if __name__ == "__main__":
