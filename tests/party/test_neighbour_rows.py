@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcover.party import neighbours
 from fedcover.party.neighbour_rows import rows_of, sums_of
-from fedcover.training.plan import PartyGraph
+from fedcover.plans import SCALING
+from fedcover.simulation.repetition import federation, prepare
 
-from .linked import exchanged, graph_of, parties_of, random_graph
-
-NONE = np.empty(0, dtype=np.int64)
+from .linked import config, exchanged, graph_of, parties_of, random_graph
 
 
-def graph(x: np.ndarray, edges: list[tuple[int, int]] | None = None) -> PartyGraph:
+def graph(x: np.ndarray, edges: list[tuple[int, int]] | None = None) -> tuple[Any, Any]:
     once = np.array(edges or [], dtype=np.int64).reshape(-1, 2).T
-    both = np.concatenate([once, once[::-1]], axis=1)
-    return PartyGraph(np.asarray(x, float), both, np.zeros(len(x), np.int64), NONE, NONE)
+    return np.asarray(x, float), np.concatenate([once, once[::-1]], axis=1)
 
 
 def ends_of(listed: list[list[int]], far: int = 30) -> sp.csr_array:
@@ -34,21 +35,21 @@ def test_rows_by_hand() -> None:
     east, north = [1.0, 0.0], [0.0, 1.0]
     x = np.array([east, north, east, north, [1.0, 0.1], east, north])
     ends = ends_of([[0, 1, 2], [3], [4], [5, 6], [7, 8], [], [9]])
-    row = rows_of(graph(x), ends, 3, shared=True)
+    row = rows_of(*graph(x), ends, 3, shared=True)
     # 0 has three; 2 and 4 look east and have three; 1 and 3 look north, and 6, left, joins them.
     assert row[0] == 0
     assert row[5] == -1
     assert row[2] == row[4] != row[1]
     assert row[1] == row[3] == row[6]
     assert sorted(set(row.tolist())) == [-1, 0, 1, 2]
-    assert rows_of(graph(x), ends, 3, shared=False).tolist() == [0] + [-1] * 6
+    assert rows_of(*graph(x), ends, 3, shared=False).tolist() == [0] + [-1] * 6
 
 
 def test_neighbours_make_nodes_alike() -> None:
     """By features alone 0 and 1 are as unlike as 0 and 2; 0 and 2 have a neighbour in common."""
     x = np.eye(4)
     ends = ends_of([[0, 1], [2, 3], [4, 5], []])
-    row = rows_of(graph(x, [(0, 3), (2, 3)]), ends, 3, shared=True)
+    row = rows_of(*graph(x, [(0, 3), (2, 3)]), ends, 3, shared=True)
     assert row[0] == row[2] >= 0
     # Node 1 is left over, and joins a group that has enough.
     assert row[1] == row[0]
@@ -57,9 +58,9 @@ def test_neighbours_make_nodes_alike() -> None:
 def test_one_far_end_of_two_nodes_is_one() -> None:
     """Three nodes that all have the same far end have one together: no row of three."""
     ends = ends_of([[0], [0], [0]])
-    assert rows_of(graph(np.ones((3, 2))), ends, 3, shared=True).tolist() == [-1, -1, -1]
+    assert rows_of(*graph(np.ones((3, 2))), ends, 3, shared=True).tolist() == [-1, -1, -1]
     ends = ends_of([[0, 1], [1, 2], []])
-    row = rows_of(graph(np.ones((3, 2))), ends, 3, shared=True)
+    row = rows_of(*graph(np.ones((3, 2))), ends, 3, shared=True)
     assert row.tolist() == [0, 0, -1]
     assert sums_of(row, ends).toarray()[:, :4].tolist() == [[1, 1, 1, 0]]
 
@@ -75,7 +76,7 @@ def listed(draw: st.DrawFn) -> list[list[int]]:
 def test_every_row_has_enough_far_ends(own: list[list[int]], least: int, shared: bool) -> None:
     x = np.random.default_rng(len(own)).random((len(own), 4))
     ends = ends_of(own)
-    row = rows_of(graph(x), ends, least, shared=shared)
+    row = rows_of(*graph(x), ends, least, shared=shared)
     sums = sums_of(row, ends)
     assert (np.diff(sums.indptr) >= least).all()
     assert sorted(set(row.tolist()) - {-1}) == list(range(sums.shape[0]))  # none is empty
@@ -108,6 +109,8 @@ def test_members_of_a_group_get_its_mean(least: int) -> None:
             assert len(far) >= least
             assert mean == pytest.approx(x[far].mean(axis=0), abs=1e-6)
             assert number == (cut & (target == own[node])).sum()
+            weight = told["weight"][told["node"] == node]
+            assert weight == pytest.approx(number**0.5 / (4 if len(members) > 1 else 1))
             shared += len(members) > 1
     assert shared > 4
     for verb, _, query in carrier.down:
@@ -124,6 +127,23 @@ def test_who_shares_depends_on_no_label_and_no_role() -> None:
     assert [neighbours.rows_of(one).tolist() for one in served(parties_of(data, shared=True))] == (
         before
     )
+
+
+def test_another_seed_has_the_same_rows() -> None:
+    """Its training nodes are others, and so is the scale of its features; the rows may not be."""
+    data = random_graph(edges=70, real=True)
+    data.x *= torch.logspace(0, 3, data.x.shape[1])
+    del data.split
+    told = config(shared=True, standardise=True)
+    found = []
+    for seed in (0, 1):
+        parties = list(federation(prepare(data, told, seed), told).parties)
+        scaling = {"mean": np.full(20, seed), "scale": np.arange(1, 21.0) ** seed}
+        for party in parties:
+            party.tell(SCALING, scaling | {"fill": np.zeros(20)})
+        found.append([neighbours.rows_of(one).tolist() for one in served(parties)])
+    assert found[0] == found[1]
+    assert max(map(max, found[0])) > 3
 
 
 def served(parties: list) -> list:

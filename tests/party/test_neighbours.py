@@ -250,7 +250,7 @@ def test_values_and_numbers_that_do_not_fit_are_refused(monkeypatch: pytest.Monk
     with pytest.raises(DataError, match=r"a feature is 50000; .* --standardise"):
         exchanged(parties_of(graph_of(NUMBERED * 5000), least=2))
     monkeypatch.setattr(neighbours, "MOST", 4)
-    with pytest.raises(DataError, match="a node has 4 far ends at other parties; sums take fewer"):
+    with pytest.raises(DataError, match="a sum has 4 far ends; sums take fewer"):
         exchanged(parties_of(graph_of(NUMBERED), least=2))
 
 

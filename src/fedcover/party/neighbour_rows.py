@@ -3,7 +3,8 @@ r"""Which sums over far ends a party asks for: the *rows*, and which of its node
 A sum has ``least`` far ends or more. A node with as many has a row of its own. Nodes with fewer
 share rows: those that are most alike make groups, each as small as can be, that together have
 enough, and all members of a group get its mean. Alike are nodes with similar features, their own
-and their neighbours': the cosine between rows of :math:`(A + I) X`. No label and no role is used.
+and their neighbours': the cosine between rows of :math:`(A + I) X`. No label and no role is used,
+and nothing that differs by seed: other rows of another seed would tell more than one seed's.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from fedcover.training.plan import Index, PartyGraph
+from fedcover.graphs.scaling import column_sums, scaled, scaling_of
+from fedcover.party.data import PartyData
+from fedcover.training.plan import Features, Index
 
 NEAREST = 10  # how many of the most similar nodes a node may share a row with
 DECIMALS = 6  # of a similarity; what rounding errors make of equal ones must not order them
@@ -19,10 +22,10 @@ ROUNDS = 200  # in which rows are taken back
 DETERMINED = 1e-7  # a far end that is so near zero in a random null vector can be computed
 
 
-def rows_of(graph: PartyGraph, ends: sp.csr_array, least: int, *, shared: bool) -> Index:
+def rows_of(x: Features, edges: Index, ends: sp.csr_array, least: int, *, shared: bool) -> Index:
     """The row of every node, -1 if it has none; ``ends`` (nodes × far ends) is 1 at links.
 
-    ``shared``: whether nodes with too few far ends share rows.
+    ``shared``: whether nodes with too few far ends share rows, by features ``x`` and own ``edges``.
     """
     count = np.diff(ends.indptr)
     row: Index = np.where(count >= least, np.cumsum(count >= least) - 1, -1)
@@ -30,7 +33,7 @@ def rows_of(graph: PartyGraph, ends: sp.csr_array, least: int, *, shared: bool) 
     if not shared or len(few) < 2:
         return row
     far = {int(k): set(ends.indices[ends.indptr[k] : ends.indptr[k + 1]].tolist()) for k in few}
-    for number, members in enumerate(_groups(far, _similar(graph, few), least), row.max() + 1):
+    for number, members in enumerate(_groups(far, _similar(x, edges, few), least), row.max() + 1):
         row[members] = number
     return row
 
@@ -73,19 +76,27 @@ def _groups(far: dict[int, set[int]], pairs: Index, least: int) -> list[list[int
     return list(found.values())
 
 
-def _similar(graph: PartyGraph, nodes: Index) -> Index:
+def _similar(x: Features, edges: Index, nodes: Index) -> Index:
     """Pairs (2, m) of these nodes, the most similar first: of each its nearest ones."""
     from sklearn.neighbors import NearestNeighbors
 
-    source, target = graph.edge_index
-    near = sp.csr_array((np.ones(len(source)), (target, source)), shape=(graph.nodes,) * 2)
-    chosen = (near + sp.eye_array(graph.nodes, format="csr"))[nodes]
-    mixed = chosen @ graph.x
+    (source, target), count = edges, x.shape[0]
+    near = sp.csr_array((np.ones(len(source)), (target, source)), shape=(count, count))
+    mixed = (near + sp.eye_array(count, format="csr"))[nodes] @ x
     nearest = NearestNeighbors(n_neighbors=min(NEAREST, len(nodes) - 1), metric="cosine")
     distance, place = nearest.fit(mixed).kneighbors()
     one = np.repeat(np.arange(len(nodes)), place.shape[1])
     order = np.lexsort((place.ravel(), one, np.round(distance.ravel(), DECIMALS)))
     return np.stack([nodes[one[order]], nodes[place.ravel()[order]]])
+
+
+def on_own_scale(data: PartyData, standardise: bool) -> Features:
+    """A party's features on the scale of all its own nodes, whatever their roles; gaps filled."""
+    moved = data.numeric & standardise
+    gaps = np.empty(0, dtype=np.int64) if data.missing is None else data.missing[1]
+    columns = np.union1d(np.flatnonzero(moved), gaps)
+    sums = column_sums(data.x, np.arange(len(data.y)), columns, data.missing)
+    return scaled(data.x, scaling_of(sums, columns, moved), data.missing)
 
 
 def undetermined(sums: sp.csr_array, rng: np.random.Generator) -> Index:

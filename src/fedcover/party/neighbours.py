@@ -6,12 +6,13 @@ r"""Neighbours at other parties, where both ends know the edge: sums of what the
    term is masked twice: with masks that cancel in the sum over parties, and with one that only the
    nodes' owner can take off. The coordinator adds what looks like noise; the owner sees the sum,
    and no party's term.
-3. The mean becomes one more neighbour, with an edge of weight :math:`\sqrt{n}` for a node that has
-   n far ends itself.
+3. The mean becomes one more neighbour. For a node that has n far ends itself, the edge weighs
+   :math:`\sqrt{n}`, or a quarter of it where the mean is shared.
 
 Of two parties, a sum is one party's term. The coordinator also sees how many links any two parties
 list and have in common, from the lengths of letters. A party that holds far ends learns which of
-their links end at the same node of the owner, and whether that node gets a sum. That rows with too
+their links end at the same node of the owner or at nodes that share a sum, and whether there is
+one. That rows with too
 few far ends go to nobody is the coordinator's work: it and an owner who conspire get them. A
 coordinator that puts keys of its own in place of the parties' is an owner of any rows; who does not
 trust it must compare keys (:mod:`fedcover.sealing`).
@@ -35,6 +36,7 @@ from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError, require
 from fedcover.party import neighbour_rows
 from fedcover.party.augment import augment
+from fedcover.party.neighbour_rows import on_own_scale
 from fedcover.plans import KEYS, MATCHING, SUMMARISER, SUMS
 from fedcover.privacy import gaussian_multiplier
 from fedcover.training.plan import Features, Index, PartyGraph
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 BITS = 24  # of the fraction of a value that is added up
 MOST = 1 << 15  # a value's magnitude, and far ends of a node: their sum has room in the words
 VALUES = f"{SUMS} values"  # under which a party remembers what it adds up
+SHARED = 0.25  # how much a mean that several nodes share counts beside a node's own
 TAG = 16  # bytes that stand for a link
 
 
@@ -127,22 +130,21 @@ def _rows(party: "Party") -> tuple[Index, NDArray[np.bool_]]:
 
     def make() -> tuple[Index, NDArray[np.bool_]]:
         data, settings = party.data, party.config.neighbour
-        common, count = _all_common(party), _far_ends_of(party)
+        common = _all_common(party)
         assert data.links is not None
         node, far = data.links.node[common], data.links.far[common]
-        if count.max(initial=0) >= MOST:
-            raise DataError(
-                f"a node has {count.max():,} far ends at other parties; sums take fewer than "
-                f"{MOST:,}."
-            )
         # Numbered as they first occur, which is the same wherever the links come from.
         _, first, far = np.unique(far, return_index=True, return_inverse=True)
         far = np.argsort(np.argsort(first))[far]
         ends = sp.csr_array((np.ones(len(node)), (node, far)), shape=(len(data.y), len(first)))
-        row = neighbour_rows.rows_of(party.graph, ends, settings.least, shared=settings.shared)
+        x, shared = on_own_scale(data, bool(party.config.standardise)), settings.shared
+        row = neighbour_rows.rows_of(x, data.edge_index, ends, settings.least, shared=shared)
+        sums = neighbour_rows.sums_of(row, ends)
+        if (most := np.diff(sums.indptr).max(initial=0)) >= MOST:
+            raise DataError(f"a sum has {most:,} far ends; sums take fewer than {MOST:,}.")
         if settings.least > 1 and settings.epsilon is None:
             rng = np.random.default_rng([*data.key, 0x0DE7])
-            kept = neighbour_rows.undetermined(neighbour_rows.sums_of(row, ends), rng)
+            kept = neighbour_rows.undetermined(sums, rng)
             number = np.full(int(row.max(initial=-1)) + 2, -1)  # the last is for nodes without
             number[kept] = np.arange(len(kept))
             row = number[row]
@@ -225,15 +227,13 @@ def receive(party: "Party", _part: str, query: Message) -> Message:
     node = np.flatnonzero(enough[row])
     scale = numbers[:, None] * (1.0 if sums.dtype == np.uint16 else 2.0**BITS)
     mean = (sums[row[node]] / scale[row[node]]).astype(np.float32)
-    number = np.minimum(_far_ends_of(party)[node], numbers[row[node]])  # of a group's, its own
-    party.tell(SUMS, {"node": node, "number": number, "mean": mean})
-    return {}
-
-
-def _far_ends_of(party: "Party") -> Index:
-    """How many far ends every node has that both ends know."""
     assert party.data.links is not None
-    return np.bincount(party.data.links.node[_all_common(party)], minlength=len(party.data.y))
+    links = party.data.links.node[_all_common(party)]
+    number = np.minimum(np.bincount(links, minlength=len(row))[node], numbers[row[node]])
+    alone = np.bincount(row[node], minlength=len(sums))[row[node]] == 1
+    weight = np.sqrt(number) * np.where(alone, 1.0, SHARED)
+    party.tell(SUMS, {"node": node, "number": number, "weight": weight, "mean": mean})
+    return {}
 
 
 def joined(party: "Party", graph: PartyGraph) -> PartyGraph:
@@ -243,7 +243,7 @@ def joined(party: "Party", graph: PartyGraph) -> PartyGraph:
     if party.config.neighbour.values != "features":
         mean = np.pad(mean, ((0, 0), (graph.x.shape[1], 0)))
     features = sp.csr_array(mean) if sp.issparse(graph.x) else mean
-    return augment(graph, features, np.stack([row, told["node"]]), np.sqrt(told["number"]))
+    return augment(graph, features, np.stack([row, told["node"]]), told["weight"])
 
 
 # What is added up.
