@@ -156,6 +156,10 @@ def test_the_heading_says_how_the_graph_was_cut_and_what_share_of_edges(division
     start = f"toy, 3 clients {said}"
     assert shown(0.9, **division).startswith(f"{start}, 5.9% of edges between clients, gcn:")
     assert shown(0.9, **division, edges=59).startswith(f"{start}, 50.0% of edges between")
+    known = {"cut_edges": "known", "known_share": 0.25}
+    assert "5.9% of edges between clients (25% of them known), gcn:" in shown(
+        0.9, **division, **known
+    )
 
 
 def test_one_of_a_thing_is_in_the_singular():

@@ -87,13 +87,15 @@ def summary(console: Console, finished: Run) -> None:
 
 
 def _division(finished: Run) -> str:
-    """Into how many clients the graph was cut, how, and what share of its edges that took."""
-    method = finished.config.partition
-    skew = f"by label-skew (beta {finished.config.beta:g})"
+    """Into how many clients the graph was cut, how, what share of its edges that took, and how many
+    of these both ends know, where it is not all or none."""
+    config = finished.config
+    skew = f"by label-skew (beta {config.beta:g})"
     ways = {"given": "as given", "random": "at random", "label-skew": skew}
-    way = ways.get(method, f"by {method}")
+    way = ways.get(config.partition, f"by {config.partition}")
     clients = _count(finished.results["clients"][0], "client")
-    return f"{clients} {way}, {cut_share(finished.info):.1%} of edges between clients"
+    known = f" ({config.known_share:.0%} of them known)" if config.known_share < 1 else ""
+    return f"{clients} {way}, {cut_share(finished.info):.1%} of edges between clients{known}"
 
 
 _SPLITS = ("splits that were calibrated", "split that you gave, which all seeds share")
