@@ -79,18 +79,23 @@ def secrets_of(party: Party, summaries: np.ndarray | None) -> Iterator[bytes]:
         yield str(key).encode()
 
 
-def linked_graph(real: bool) -> Any:
+def linked_graph(real: bool, edges: int = 200) -> Any:
     """Nodes have ids of their own, and links are spelt by them, as parties' tables have it."""
-    graph = random_graph(3, nodes=48, edges=200, features=24, real=real)
+    graph = random_graph(3, nodes=48, edges=edges, features=24, real=real)
     graph.linked = True
     return graph
 
 
 @pytest.mark.parametrize("values", ["features", "encoding", "labels"])
 @pytest.mark.parametrize("real", [True, False], ids=["real", "binary"])
-def test_nothing_of_a_node_or_a_link_leaves_its_party(values: str, real: bool) -> None:
-    parties = parties_of(linked_graph(real), values=values)
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_nothing_of_a_node_or_a_link_leaves_its_party(
+    values: str, real: bool, shared: bool
+) -> None:
+    parties = parties_of(linked_graph(real, 60 if shared else 200), values=values, shared=shared)
     carrier, outcome = job(parties)
+    most = [np.bincount(row[row >= 0]).max() for row in map(neighbours.rows_of, parties)]
+    assert (max(most) > 1) == shared
     assert sum(outcome.chosen["received"]) > 10
     made = dict.fromkeys(range(3), None)
     if values == "labels":
@@ -117,7 +122,7 @@ def test_nothing_of_a_node_or_a_link_leaves_its_party(values: str, real: bool) -
                 assert b"node-" not in raw
                 looked_at += len(raw)
                 assert not any(text in raw for text in hidden), verb
-    assert looked_at > 50_000
+    assert looked_at > 40_000
     assert {"key", "request", "reply", "match", "places", "far ends", "train"} <= verbs
 
 
