@@ -226,42 +226,50 @@ def closed(rows: pl.DataFrame, name: str = PLAIN, **told: Any) -> pl.DataFrame:
     return found.with_columns((pl.col("error").abs() * factor).alias("half"))
 
 
+ONE, USUALLY = {"least": 1}, dict[str, Any]()
+METHODS = {
+    "fed": ("fed", USUALLY), "gen": ("gen", USUALLY), "fedsage+": ("fedsage+", USUALLY),
+    "m = 3": (PLAIN, USUALLY), "m = 1": (PLAIN, ONE), "restored": ("restored", USUALLY),
+}  # fmt: skip
 VARIANTS = {
-    "m = 1 (FedGCN's sums)": {"least": 1}, "m = 2": {"least": 2}, "m = 3, the default": {},
-    "m = 3, none shared": {"shared": False}, "m = 5": {"least": 5},
+    "m = 1": ONE, "m = 2": {"least": 2}, "m = 3": USUALLY, "m = 3, none shared": {"shared": False},
+    "m = 5": {"least": 5},
 }  # fmt: skip
 
 
+def near(own: pl.DataFrame, **told: Any) -> str:
+    """The shares of the distance that +neighbours closes, the highest level first, in per cent."""
+    part = closed(own, **told).sort("level", descending=True).select("closed", "half")
+    return " / ".join(f"{100 * share:.0f} ± {100 * half:.0f}" for share, half in part.iter_rows())
+
+
 def closed_table(rows: pl.DataFrame) -> Iterator[str]:
-    """A table for each partition: sizes, coverage, and the share of the distance closed."""
+    """A table for each partition, and one of the least number of far ends."""
     plain = rows.filter(preset="plain", clients=10)
+    shares = "closed at 0.95 / 0.90 / 0.80, %: m = "
     for cut in PARTITIONS:
         here = plain.filter(partition=cut)
-        share = here.group_by("graph", maintain_order=True).agg(pl.col("cut").mean())
-        cuts = ", ".join(f"{graph} {100 * part:.0f} %" for graph, part in share.iter_rows())
-        yield f"\n**{cut}**, K = 10; edges between clients: {cuts}\n"
-        yield heading(
-            "graph", "method", "0.95 / 0.90 / 0.80 (covers)", "closed, %", "loss", words=2
-        )
-        for graph in share["graph"]:
+        edges = dict(here.group_by("graph").agg(pl.col("cut").mean()).iter_rows())
+        yield f"\n**{cut}**\n"
+        yield heading("graph", "cut", *METHODS, f"{shares}3", f"{shares}1", words=1)
+        for graph in filter(edges.__contains__, GRAPHS):
             own = here.filter(graph=graph)
-            lines = {"fed": ("fed", {}), **{k: (PLAIN, v) for k, v in VARIANTS.items()}}
-            lines |= {name: (name, {}) for name in ("gen", "fedsage+", "restored")}
-            for label, (name, told) in lines.items():
-                found = own.filter(method(name, **told))
-                if not len(found):
-                    continue
-                means = found.group_by("level").agg(pl.col("set_size", "coverage").mean())
-                part = closed(own, name, **told).sort("level", descending=True)
-                near = " / ".join(
-                    f"{100 * c:.0f} ± {100 * h:.0f}" for c, h in part.select("closed", "half").iter_rows()
-                )  # fmt: skip
-                if name in ("fed", "restored"):
-                    near = "0" if name == "fed" else "100"
-                yield line(graph, label, sizes(means), near, f"{found['valid_loss'].mean():.3f}")
-        for label in ("m = 1 (FedGCN's sums)", "m = 3, the default"):
-            part = closed(here, **VARIANTS[label])
-            yield f"\nMean of the shares closed, {label}: {100 * part['closed'].mean():.0f} %."
+            at = own.filter(level=0.9)
+            cells = []
+            for name, told in METHODS.values():
+                found = at.filter(method(name, **told))
+                means = found["set_size"].mean(), found["coverage"].mean()
+                cells.append("{:.2f} ({:.3f})".format(*means) if len(found) else "")
+            yield line(graph, f"{edges[graph]:.0%}", *cells, near(own), near(own, least=1))
+        means = (closed(here, **told)["closed"].mean() for told in (USUALLY, ONE))
+        yield "\nMean over graphs and levels: {:.0%} with m = 3, {:.0%} with m = 1.".format(*means)
+    yield "\n**The least number of far ends**\n"
+    yield heading("partition", "graph", *VARIANTS, words=2)
+    for cut in ("random", "label-skew"):
+        for graph in GRAPHS:
+            own = plain.filter(partition=cut, graph=graph)
+            if len(own):
+                yield line(cut, graph, *(near(own, **told) for told in VARIANTS.values()))
 
 
 def recipe_table(rows: pl.DataFrame) -> Iterator[str]:
@@ -336,10 +344,8 @@ def values_table(rows: pl.DataFrame) -> Iterator[str]:
                     found = own.filter(method(PLAIN, **told))
                     if len(found):
                         means = found.group_by("level").agg(pl.col("set_size", "coverage").mean())
-                        part = closed(own, **told).sort("level", descending=True)["closed"]
-                        near = " / ".join(f"{100 * one:.0f}" for one in part)
                         yield line(
-                            cut, graph, least, values, sizes(means), near,
+                            cut, graph, least, values, sizes(means), near(own, **told),
                             f"{found['valid_loss'].mean():.3f}", f"{found['bytes'].mean() / 1e6:.1f}",
                         )  # fmt: skip
 
@@ -359,10 +365,10 @@ def noise_table(rows: pl.DataFrame) -> Iterator[str]:
                     found = own.filter(method(PLAIN, **told))
                     if len(found):
                         means = found.group_by("level").agg(pl.col("set_size", "coverage").mean())
-                        part = closed(own, **told).sort("level", descending=True)["closed"]
-                        near = " / ".join(f"{100 * one:.0f}" for one in part)
                         whom = "–" if not epsilon else "a node" if cap else "an edge"
-                        yield line(graph, values, epsilon or "none", whom, sizes(means), near)
+                        yield line(
+                            graph, values, epsilon or "none", whom, sizes(means), near(own, **told)
+                        )
 
 
 def main() -> None:
