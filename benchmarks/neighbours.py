@@ -9,7 +9,8 @@ graphs other than Cora need FEDCOVER_DATA.
 
 closed      plain FedAvg, K = 10, four partitions: fed, restored, m = 1 and 3; on random and
             label-skew also m = 2 and 5, and m = 3 where no sum is shared
-recipe      the default recipe with and without +neighbours, K = 10 and 20, not label-skew
+recipe      the default recipe with and without +neighbours, K = 10 and 20, not label-skew; on METIS
+            and Louvain also m = 1
 generators  gen and fedsage+, K = 10, four partitions
 share       a quarter, a half and three quarters of the cut edges known: random, K = 10
 values      encodings and soft labels in place of features: random and label-skew, K = 10
@@ -46,6 +47,9 @@ EXCHANGED = ("links in common", "neighbours' sums")  # kinds of messages
 Job = dict[str, Any]
 
 
+ONE = {"least": 1}
+
+
 def jobs(part: str) -> Iterator[tuple[tuple[str, ...], Job]]:
     """The runs of a part: methods, and what differs from :data:`USUAL`."""
     match part:
@@ -62,6 +66,8 @@ def jobs(part: str) -> Iterator[tuple[tuple[str, ...], Job]]:
                 for clients in (10, 20):
                     told = {"preset": "default", "partition": cut, "clients": clients}
                     yield (BEST, BEST_LINKED), told
+                    if cut != "random":
+                        yield (BEST_LINKED,), told | ONE
         case "generators":
             for cut in PARTITIONS:
                 yield ("gen", "fedsage+"), {"partition": cut}
@@ -226,7 +232,7 @@ def closed(rows: pl.DataFrame, name: str = PLAIN, **told: Any) -> pl.DataFrame:
     return found.with_columns((pl.col("error").abs() * factor).alias("half"))
 
 
-ONE, USUALLY = {"least": 1}, dict[str, Any]()
+USUALLY: Job = {}
 METHODS = {
     "fed": ("fed", USUALLY), "gen": ("gen", USUALLY), "fedsage+": ("fedsage+", USUALLY),
     "m = 3": (PLAIN, USUALLY), "m = 1": (PLAIN, ONE), "restored": ("restored", USUALLY),
@@ -273,44 +279,56 @@ def closed_table(rows: pl.DataFrame) -> Iterator[str]:
 
 
 def recipe_table(rows: pl.DataFrame) -> Iterator[str]:
-    """The default recipe with and without +neighbours, cell by cell."""
+    """The default recipe with and without +neighbours: a line for each partition, graph and K."""
     here = rows.filter(preset="default")
-    by = ["graph", "partition", "clients"]
+    by = ["partition", "graph", "clients"]
     pairs = paired(here, method(BEST_LINKED), method(BEST), *by)
-    pairs = pairs.with_columns((pl.col("set_size") / pl.col("set_size_other")).alias("ratio"))
-    yield heading(
-        "partition", "graph", "K", "level", "without", "covers", "with", "covers", "difference",
-        "ratio", words=2,
-    )  # fmt: skip
-    order = {name: k for k, name in enumerate((*PARTITIONS, *GRAPHS))}
-    for row in sorted(
-        pairs.iter_rows(named=True),
-        key=lambda row: (order[row["partition"]], order[row["graph"]], row["clients"], -row["level"]),
-    ):  # fmt: skip
-        sure = "**" if abs(row["difference"]) > row["half"] else ""
-        yield line(
-            row["partition"], row["graph"], row["clients"], f"{row['level']:.2f}",
-            f"{row['set_size_other']:.2f}", f"{row['coverage_other']:.3f}", f"{row['set_size']:.2f}",
-            f"{row['coverage']:.3f}", f"{sure}{row['difference']:+.3f}{sure} ± {row['half']:.3f}",
-            f"{row['ratio']:.3f}",
-        )  # fmt: skip
-    for cut in pairs["partition"].unique(maintain_order=True):
-        own = pairs.filter(partition=cut)
-        larger = (own["difference"] > own["half"]).sum()
-        smaller = (own["difference"] < -own["half"]).sum()
+    ratio = pl.col("set_size") / pl.col("set_size_other")
+    pairs = pairs.with_columns(ratio.alias("ratio")).sort("level", descending=True)
+    yield heading("partition", "graph", "K", "without: 0.95 / 0.90 / 0.80 (covers)",
+                  "with (covers)", "difference", "ratio", words=2)  # fmt: skip
+    order = (*PARTITIONS, *GRAPHS)
+    lines = dict(pairs.group_by(by))
+    for key in sorted(lines, key=lambda key: (*map(order.index, key[:2]), key[2])):
+        own = lines[key]
+        other = own.select("level", set_size="set_size_other", coverage="coverage_other")
+        changes = " / ".join(
+            f"**{change:+.2f}** ± {half:.2f}"
+            if abs(change) > half
+            else f"{change:+.2f} ± {half:.2f}"
+            for change, half in own.select("difference", "half").iter_rows()
+        )
+        ratios = " / ".join(f"{one:.2f}" for one in own["ratio"])
+        yield line(*key, sizes(other), sizes(own), changes, ratios)
+    single = paired(here, method(BEST_LINKED, **ONE), method(BEST), *by)
+    single = single.with_columns(ratio.alias("ratio"))
+    for cut in dict.fromkeys(key[0] for key in lines):
+        own, alone = pairs.filter(partition=cut), single.filter(partition=cut)
+        if len(alone):
+            same = own.join(alone, on=[*by, "level"], how="semi")
+            yield (
+                f"\n{cut}, m = 1: mean ratio {alone['ratio'].mean():.3f} over {len(alone)} cells, "
+                f"in which m = 3 has {same['ratio'].mean():.3f}."
+            )
+        larger = own.filter(pl.col("difference") > pl.col("half")).height
+        smaller = own.filter(pl.col("difference") < -pl.col("half")).height
         yield (
             f"\n{cut}: mean ratio {own['ratio'].mean():.3f} over {len(own)} cells; surely smaller "
             f"in {smaller}, surely larger in {larger}."
         )
-    cells = here.filter(method=BEST_LINKED).group_by(*by, "level").agg(
-        pl.col("coverage", "coverage_split").mean(),
-        pl.col("low", "high", "coverage_se", "split_low", "split_high").first(),
-    )  # fmt: skip
+    cells = (
+        here.filter(method(BEST_LINKED))
+        .group_by(*by, "level")
+        .agg(
+            pl.col("coverage", "coverage_split").mean(),
+            pl.col("low", "high", "coverage_se", "split_low", "split_high").first(),
+        )
+    )
     slack = STANDARD_ERRORS * pl.col("coverage_se")
     inside = pl.col("coverage").is_between(pl.col("low") - slack, pl.col("high") + slack)
-    split = pl.col("coverage_split").is_between("split_low", "split_high")
+    split = pl.col("coverage_split").is_between(pl.col("split_low"), pl.col("split_high"))
     yield (
-        f"\n{BEST_LINKED}: in the theorem's band in {cells.filter(inside).height} of "
+        f"\nWith +neighbours: in the theorem's band in {cells.filter(inside).height} of "
         f"{len(cells)} cells; the calibrated splits inside their 95 % interval in "
         f"{cells.filter(split).height}."
     )
@@ -346,7 +364,8 @@ def values_table(rows: pl.DataFrame) -> Iterator[str]:
                         means = found.group_by("level").agg(pl.col("set_size", "coverage").mean())
                         yield line(
                             cut, graph, least, values, sizes(means), near(own, **told),
-                            f"{found['valid_loss'].mean():.3f}", f"{found['bytes'].mean() / 1e6:.1f}",
+                            f"{found['valid_loss'].mean():.3f}",
+                            f"{found['bytes'].mean() / 1e6:.1f}",
                         )  # fmt: skip
 
 
