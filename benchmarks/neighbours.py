@@ -42,6 +42,7 @@ USUAL = {
     "least": 3, "shared": True, "epsilon": None, "cap": None,
 }  # fmt: skip
 SUMS = ("values", "least", "shared", "epsilon", "cap")  # what +neighbours is told
+TOO_FEW = {("computers", "louvain", 20)}  # its Louvain communities are 19
 EXCHANGED = ("links in common", "neighbours' sums")  # kinds of messages
 
 Job = dict[str, Any]
@@ -143,6 +144,8 @@ def measure(file: Path, parts: list[str], graphs: list[str]) -> None:
             for methods, job in jobs(part):
                 known = read(file)
                 told = USUAL | job
+                if (graph, told["partition"], told["clients"]) in TOO_FEW:
+                    continue
                 same = pl.all_horizontal(
                     pl.col("graph") == graph,
                     *(pl.col(name).eq_missing(pl.lit(told[name], KINDS[name])) for name in USUAL),
