@@ -139,14 +139,12 @@ def mask(key: bytes, words: int, dtype: type[Word] | np.dtype[Word]) -> NDArray[
 
 
 def gaussian(key: bytes, count: int) -> NDArray[np.float64]:
-    """Standard normal numbers from the stream of :func:`mask`, none beyond 8.3."""
+    """Standard normal numbers from the stream of :func:`mask`: by a sign and 127 bits of the tail's
+    probability, so that its far values are as dense as the near ones."""
     from scipy.special import ndtri
 
-    uniform = _uniform(mask(key, count, np.uint64))
-    normal: NDArray[np.float64] = ndtri(uniform, out=uniform)
-    return normal
-
-
-def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Strictly between 0 and 1: with a bit more than these 52, the largest would round to 1."""
-    return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    high, low = mask(key, 2 * count, np.uint64).reshape(2, count)
+    negative, tail = high >> np.uint64(63), (high & np.uint64(2**63 - 1)).astype(np.float64)
+    tail += (low.astype(np.float64) + 0.5) * 2.0**-64
+    normal: NDArray[np.float64] = ndtri(tail * 2.0**-64)
+    return np.where(negative, -normal, normal)

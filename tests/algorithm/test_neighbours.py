@@ -431,7 +431,7 @@ def test_nobody_has_enough_far_ends() -> None:
     _, outcome = job(parties)
     assert outcome.chosen["received"] == [0, 0, 0, 0]
     (note,) = outcome.notes
-    assert "+neighbours changes nothing: no node has 40 or more far ends" in note
+    assert "+neighbours changes nothing: no sum has 40 or more far ends" in note
 
 
 def test_the_ledger_has_every_array_that_passed() -> None:

@@ -16,7 +16,7 @@ from fedcover.errors import DataError, UsageError
 from fedcover.graphs import check_graph, load, schema_of, split
 from fedcover.graphs.features import MAX_CATEGORIES
 from fedcover.graphs.schema import Schema, parse_schema
-from fedcover.graphs.spelling import SYNONYMS, meanings
+from fedcover.graphs.spelling import SYNONYMS, meanings, names_of
 from fedcover.graphs.splits import NO_ROLE
 
 NODES = """id,label,age,ward,smokes,kids
@@ -171,13 +171,26 @@ def test_another_word_for_missing_is_wrong_usage(tmp_path: Path) -> None:
 # --- headers
 
 
-@pytest.mark.parametrize("meaning", SYNONYMS)
-def test_every_synonym_has_one_meaning(meaning: str) -> None:
-    for name in SYNONYMS[meaning]:
-        for spelt in (f" {name.upper()} ", name.replace("_", " "), name.replace("_", "-")):
-            assert meanings([spelt], SYNONYMS) == [meaning]
-    everything = [name for names in SYNONYMS.values() for name in names]
+TABLES = {
+    "nodes": ("id", "label", "client", "split"),
+    "edges": ("source", "target"),
+    "links": ("node", "party", "other"),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_synonym_has_one_meaning_in_a_table(table: str) -> None:
+    wanted = TABLES[table]
+    for meaning in wanted:
+        for name in names_of(meaning):
+            for spelt in (f" {name.upper()} ", name.replace("_", " "), name.replace("_", "-")):
+                assert meanings([spelt], wanted) == [meaning]
+    everything = [name for meaning in wanted for name in names_of(meaning)]
     assert len(everything) == len(set(everything))
+
+
+def test_every_word_that_has_synonyms_is_a_column() -> None:
+    assert SYNONYMS.keys() <= {meaning for wanted in TABLES.values() for meaning in wanted}
 
 
 def test_header_variants(tmp_path: Path) -> None:

@@ -169,11 +169,10 @@ def test_where_nobody_knows_cut_edges_nothing_is_said_of_links(town, halves):
 
 
 def test_links_that_are_not_used_are_facts_and_sentences(town, halves):
-    town.listed_once, town.absent = 3, {"west": 2}
-    found = inspect(town, halves, None, known=KNOWN)
-    assert (found.graph.listed_once, found.graph.absent) == (3, {"west": 2})
-    said = " ".join(found.sentences())
-    assert "3 links are listed by one party alone and not used" in said
+    town.listed_once, town.absent = {"a and b": 3}, {"west": 2}
+    town.client_names = ["a", "b"]
+    said = " ".join(inspect(town, halves, None, known=KNOWN).sentences())
+    assert "3 links are listed by one party alone and not used, a and b (3)" in said
     assert "2 links are not used: there is no folder of west (2)." in said
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fedcover.errors import DataError, FedcoverError, UsageError
 from fedcover.graphs import load
 from fedcover.graphs.assemble import assemble
-from fedcover.graphs.links import key_text, link_text, link_texts, linked, unused
+from fedcover.graphs.links import about_links, key_text, link_text, link_texts, linked
 from fedcover.graphs.readers import read_folder, read_schema_of
 from fedcover.graphs.sites import common_schema, site_folders
 
@@ -168,7 +168,7 @@ def test_a_link_counts_where_both_list_it(tmp_path: Path) -> None:
     graph = load(tmp_path / "sites")
     edges = {(a, b) for a, b in graph.edge_index.T.tolist() if a < b}
     assert edges == {(0, 1), (3, 4), (0, 3)}  # ada's u – v, bob's u – v, and the one of both
-    assert graph.listed_once == 3  # v – w, w – w, and the one to a node that is not there
+    assert graph.listed_once == {"ada and bob": 3}  # v – w, w – w, one to a ghost
     assert graph.absent == {"dan": 1}
     assert graph.linked
 
@@ -177,7 +177,7 @@ def test_parties_without_links_beside_one_that_has_some(tmp_path: Path) -> None:
     party(tmp_path / "sites" / "ada", LINKS)
     party(tmp_path / "sites" / "bob")
     graph = load(tmp_path / "sites")
-    assert (graph.listed_once, graph.absent) == (2, {"cleo": 1})
+    assert (graph.listed_once, graph.absent) == ({"ada and bob": 2}, {"cleo": 1})
     (tmp_path / "sites" / "ada" / "links.csv").unlink()
     assert "linked" not in load(tmp_path / "sites")
 
@@ -202,7 +202,9 @@ def test_edges_are_those_that_both_ends_list(pairs: list[tuple[int, int]]) -> No
     found = linked(graph, np.array([a for a, _ in proper], dtype=np.int64), texts)
     both = {(a, b) for a, b in proper if (b, a) in proper}
     assert set(map(tuple, found.edge_index.T.tolist())) == both
-    assert found.listed_once == len({(a, b) for a, b in proper if (b, a) not in proper})
+    assert sum(found.listed_once.values()) == len(
+        {(a, b) for a, b in proper if (b, a) not in proper}
+    )
 
 
 def bare(nodes: int) -> object:
@@ -224,15 +226,42 @@ def test_names_that_look_alike_make_other_links() -> None:
     assert json.loads(key_text('"ä')) == '"ä'
 
 
-def test_what_is_not_used_is_said() -> None:
-    assert unused(0, {}, {}) == []
-    (once,) = unused(1, {}, {})
-    assert once.startswith("1 link is listed by one party alone and not used:")
-    several, absent = unused(1200, {"dan": 2, "eve": 1}, {})
+def test_what_is_not_used_is_said(tmp_path: Path) -> None:
+    graph = bare(2)
+    assert about_links(graph) == []
+    graph.client_names = ["ada", "Bob"]
+    graph.listed_once = {"Bob and ada": 1}
+    (once,) = about_links(graph)
+    assert once.startswith("1 link is listed by one party alone and not used, Bob and ada (1):")
+    graph.listed_once, graph.absent = {"Bob and ada": 1200}, {"dan": 2, "bob": 1}
+    several, absent = about_links(graph)
     assert several.startswith("1,200 links are listed by one party alone")
-    assert absent == "3 links are not used: there is no folder of dan (2), eve (1)."
-    (own,) = unused(0, {}, {"bob": 2})
-    assert own.startswith("the party's links, to bob (2), are not used: their far ends are not in")
+    assert absent == (
+        "3 links are not used: there is no folder of dan (2), bob (1) "
+        "(is 'Bob' meant, which is spelt otherwise?)."
+    )
+    del graph.listed_once, graph.absent
+    graph.keyed, graph.match_column = {"ada": (3, 2, 1)}, "pid"
+    (keys,) = about_links(graph)
+    assert keys == "keys (pid): ada has one for 2 of 3 nodes, 1 of them known elsewhere."
+    del graph.keyed
+    graph.links = read_folder(party(tmp_path / "own", LINKS), own="eve").links
+    (own,) = about_links(graph)
+    assert own.startswith("the party's links, to bob (2), cleo (1), are not used: their far ends")
+
+
+def test_links_in_the_wrong_place_are_refused(tmp_path: Path) -> None:
+    party(tmp_path / "sites" / "ada", LINKS)
+    party(tmp_path / "sites" / "bob")
+    beside = tmp_path / "sites" / "ada" / "links.csv"
+    beside.rename(tmp_path / "sites" / "links.csv")
+    assert "links.csv is not read: links belong into a party's own folder" in refusal(
+        tmp_path / "sites"
+    )
+    (tmp_path / "sites" / "links.csv").rename(tmp_path / "sites" / "ada" / "Link.csv")
+    assert "ada/Link.csv is not read: a party's links are in links.csv" in refusal(
+        tmp_path / "sites"
+    )
 
 
 # Keys.
@@ -243,7 +272,11 @@ def test_nodes_of_two_clients_with_one_key_are_linked(tmp_path: Path) -> None:
     graph = load(party(tmp_path / "own", **columns), match="pid")
     assert set(map(tuple, graph.edge_index.T.tolist())) == {(0, 1), (1, 0)}
     assert graph.match_keys == ["k1", "k1", None]
-    assert (graph.match_column, graph.linked, graph.listed_once) == ("pid", True, 0)
+    assert (graph.match_column, graph.linked, graph.keyed) == (
+        "pid",
+        True,
+        {"p": (1, 1, 1), "q": (2, 1, 1)},
+    )
     assert graph.feature_names == ["a"]
 
 

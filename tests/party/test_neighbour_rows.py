@@ -65,6 +65,11 @@ def test_one_far_end_of_two_nodes_is_one() -> None:
     assert sums_of(row, ends).toarray()[:, :4].tolist() == [[1, 1, 1, 0]]
 
 
+def test_one_far_end_fewer_than_enough_is_not_enough() -> None:
+    assert rows_of(*graph(np.ones((2, 2))), ends_of([[0], [1]]), 3, shared=True).max() == -1
+    assert rows_of(*graph(np.ones((1, 2))), ends_of([[0, 1]]), 3, shared=True).max() == -1
+
+
 @st.composite
 def listed(draw: st.DrawFn) -> list[list[int]]:
     own = st.lists(st.integers(0, 29), max_size=6, unique=True)

@@ -10,6 +10,7 @@ import numpy as np
 import private_set_intersection.python as psi
 import pytest
 import scipy.sparse as sp
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from fedcover import matching
 from fedcover.carriers.stacked import Stacked
 from fedcover.conformal import softmax
 from fedcover.errors import DataError
+from fedcover.graphs.links import matched as with_equal_keys_linked
 from fedcover.models import initial_weights
 from fedcover.party import neighbour_rows, neighbours
 from fedcover.party.data import Links
@@ -463,7 +465,11 @@ def test_keys_come_before_links() -> None:
 
 
 def follow(sums: list[list[int]]) -> set[int]:
-    """The far ends whose unit vectors are in the row space, by elimination with fractions."""
+    """The far ends whose unit vectors are in the row space, of fractions or modulo 2."""
+    return _follow(sums, lambda value: value) | _follow(sums, lambda value: value % 2)
+
+
+def _follow(sums: list[list[int]], reduced: Callable[[Fraction], Fraction]) -> set[int]:
     rows, done = [[Fraction(value) for value in row] for row in sums], 0
     columns = len(sums[0]) if sums else 0
     for column in range(columns):
@@ -475,7 +481,8 @@ def follow(sums: list[list[int]]) -> set[int]:
         for k in range(len(rows)):
             if k != done and rows[k][column]:
                 factor = rows[k][column]
-                rows[k] = [a - factor * b for a, b in zip(rows[k], rows[done], strict=True)]
+                change = zip(rows[k], rows[done], strict=True)
+                rows[k] = [reduced(a - factor * b) for a, b in change]
         done += 1
     kept = [[k for k, value in enumerate(row) if value] for row in rows[:done]]
     return {places[0] for places in kept if len(places) == 1}
@@ -511,6 +518,8 @@ def test_sums_by_hand() -> None:
     assert kept_of([[1, 1, 1, 0], [0, 1, 1, 1]]) == [0, 1]
     assert len(kept_of([[1, 1, 0], [0, 1, 1], [1, 0, 1]])) in (1, 2)  # all three tell all
     assert kept_of([[1, 1, 1], [1, 1, 1]]) == [0, 1]  # alike: nothing follows
+    # Together they have a three times and the others twice: a's parity.
+    assert len(kept_of([[1, 1, 1, 0], [1, 1, 0, 1], [1, 0, 1, 1]])) == 2
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -536,10 +545,10 @@ def test_a_party_does_not_ask_for_what_would_tell_one_far_end() -> None:
     parties = parties_of(graph_of(NUMBERED, edges=edges))
     exchanged(parties)
     assert received(parties) == {(0, 0): (3, [3, 1])}
-    # With noise there is no such arithmetic.
+    # Noise may be little, so that it makes no difference.
     parties = parties_of(graph_of(NUMBERED, edges=edges), epsilon=1.0)
     exchanged(parties)
-    assert set(received(parties)) == {(0, 0), (0, 1)}
+    assert set(received(parties)) == {(0, 0)}
 
 
 # Noise.
@@ -642,3 +651,58 @@ def test_edges_of_the_small_federation() -> None:
     parties = parties_of(graph_of(NUMBERED))
     cut = [(a, b) for a, b in EDGES if CLIENT[a] != CLIENT[b]]
     assert sum(len(party.data.links.key) for party in parties) == 2 * len(cut) == 14
+
+
+# What is one, and what is none.
+
+
+def test_records_of_one_person_are_one_far_end() -> None:
+    """Five parties that know the same people: a row has three people or more."""
+    graph = graph_of(np.eye(60), [k % 5 for k in range(60)], [(0, 5), (5, 10), (1, 6)])
+    graph.match_keys = [f"person {k // 5}" for k in range(60)]
+    graph.match_column = "person"
+    parties = parties_of(with_equal_keys_linked(graph), shared=True)
+    exchanged(parties)
+    for party in parties:
+        links, (row, adds) = party.data.links, neighbours._rows(party)
+        people = [set(links.key[adds & (row[links.node] == k)]) for k in range(row.max() + 1)]
+        assert people
+        assert min(map(len, people)) >= 3
+        counts = np.bincount(row[links.node[adds]])
+        assert counts.tolist() == [4 * len(own) for own in people]  # all of their records
+    alone = parties_of(with_equal_keys_linked(graph))
+    exchanged(alone)
+    assert not received(alone)  # four far ends each, and all of them are one person
+
+
+def test_of_two_parties_either_counts_the_far_ends_itself() -> None:
+    """There the number that only a coordinator sees else is the one party's own."""
+    edges = [(0, 2), (0, 3), (0, 4), (1, 2)]
+    parties = parties_of(graph_of(np.eye(8), [0, 0, 1, 1, 1, 0, 1, 0], edges))
+    exchanged(parties)
+    owner = parties_of(graph_of(np.eye(8), [0, 0, 1, 1, 1, 0, 1, 0], edges))
+    owner[0].made["rows"] = np.array([-1, 0, -1, -1]), owner[0].data.links.node == 1
+    with pytest.raises(DataError, match="the other party asks for has fewer than 3 far ends"):
+        exchanged(owner)
+
+
+def test_a_gap_looks_like_the_party_s_mean_and_alike_in_all_seeds() -> None:
+    """With a mean that all know, and that differs by seed, a sum would show how many gaps it has,
+    and with two gaps the third value."""
+    x, gaps = np.arange(24.0).reshape(12, 2) ** 2, np.zeros((12, 2), dtype=bool)
+    gaps[[2, 3], 0] = True
+    x[gaps] = 0
+    graph = graph_of(x)
+    graph.missing = torch.from_numpy(np.stack(np.nonzero(gaps)))
+    found = []
+    for fill in (5.0, 500.0):
+        parties = parties_of(graph)
+        for party in parties:
+            mean = np.array([fill, 0.0], np.float32)
+            party.tell(SCALING, {"mean": 0 * mean, "scale": 1 + 0 * mean, "fill": mean})
+        exchanged(parties)
+        found.append(received(parties))
+    # Party 1 has the nodes 2, 3 and 4; of the first column it knows the last one's value alone.
+    own = x[4, 0]
+    assert found[0] == found[1]
+    assert found[0][0, 0] == (3, [(2 * own + x[5, 0]) / 3, (x[2, 1] + x[3, 1] + x[5, 1]) / 3])

@@ -121,7 +121,7 @@ def test_where_clients_know_edges_the_default_recipe_takes_them_and_says_so(shar
 
 
 def test_links_that_are_not_used_are_said(shared, quick):
-    shared.listed_once, shared.absent = 2, {"s": 1}
+    shared.listed_once, shared.absent = {"p and q": 2}, {"s": 1}
     first, second = notes(shared, quick, quantiles=("exact",), alphas=(0.3,))
     assert first.startswith("2 links are listed by one party alone and not used")
     assert second == "1 link is not used: there is no folder of s (1)."

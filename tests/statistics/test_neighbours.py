@@ -14,10 +14,11 @@ from torch_geometric.data import Data
 from fedcover import Config, load, run
 from fedcover.algorithm.session import Session
 from fedcover.carriers.loopback import Loopback
-from fedcover.config import NeighbourSettings
+from fedcover.config import BEST_LINKED, NeighbourSettings
 from fedcover.config.names import SUMMARIES
 from fedcover.graphs import Role
 from fedcover.party.calibration import scores
+from fedcover.party.neighbours import rows_of
 from fedcover.plans import SUMS
 from fedcover.report.summary import STANDARD_ERRORS, summarise
 
@@ -35,21 +36,46 @@ class Found:
     sets: list[bytes]
 
 
-def found(graph: Data, values: str, matching: str = "private") -> Found:
-    changes = {"values": values, "scores": SCORES, "matching": matching, "methods": (METHOD,)}
-    parties = parties_of(graph, **changes)
+CASES = {
+    "own sums": {},
+    "shared sums": {"shared": True, "standardise": True},
+    "noise": {"shared": True, "standardise": True, "epsilon": 8.0, "cap": 3},
+}
+
+
+def found(
+    graph: Data,
+    values: str,
+    case: str = "own sums",
+    matching: str = "private",
+    method: str = METHOD,
+) -> Found:
+    changes = {"values": values, "scores": SCORES, "matching": matching, "methods": (method,)}
+    parties = parties_of(graph, **changes, **CASES[case])
     carrier, one = Loopback(parties), parties[0]
     names = [party.data.name for party in parties]
-    session = Session(one.config, one.classes, one.data.x.shape[1], carrier.census, names)
-    carrier.carry(session.method(METHOD))
-    told = [party.told[SUMS][name].tobytes() for party in parties for name in ("node", "mean")]
-    made = [scores(party, METHOD, name).tobytes() for party in parties for name in SCORES]
-    return Found(told, made, [own.tobytes() for party in parties for own in party.sets[METHOD]])
+    size = one.classes, one.data.x.shape[1]
+    session = Session(one.config, *size, carrier.census, names, impute="missing" in graph)
+    carrier.carry(session.prepare())
+    carrier.carry(session.method(method))
+    row = [rows_of(party) for party in parties]
+    assert any((np.bincount(own[own >= 0]) > 1).any() for own in row) == ("shared" in CASES[case])
+    arrays = ("node", "mean", "number", "weight")
+    told = [party.told[SUMS][name].tobytes() for party in parties for name in arrays]
+    made = [scores(party, method, name).tobytes() for party in parties for name in SCORES]
+    return Found(told, made, [own.tobytes() for party in parties for own in party.sets[method]])
 
 
 @pytest.fixture(scope="module")
 def graph() -> Data:
-    return random_graph(real=True)
+    """Numbers on several scales, a fifth of them missing."""
+    graph = random_graph(edges=75, real=True)
+    x = graph.x.numpy() * np.logspace(0, 2, graph.x.shape[1], dtype=np.float32)
+    gaps = np.random.default_rng(3).random(x.shape) < 0.2
+    x[gaps] = 0
+    graph.x, graph.numeric = torch.from_numpy(x), torch.ones(x.shape[1], dtype=torch.bool)
+    graph.missing = torch.from_numpy(np.stack(np.nonzero(gaps)))
+    return graph
 
 
 def with_noise(graph: Data, *roles: Role) -> Data:
@@ -62,11 +88,13 @@ def with_noise(graph: Data, *roles: Role) -> Data:
     return other
 
 
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("values", SUMMARIES)
 def test_noise_for_calibration_and_test_labels_changes_no_sum_and_no_score(
-    graph: Data, values: str
+    graph: Data, values: str, case: str
 ) -> None:
-    plain, noisy = found(graph, values), found(with_noise(graph, Role.CALIB, Role.TEST), values)
+    other = with_noise(graph, Role.CALIB, Role.TEST)
+    plain, noisy = found(graph, values, case), found(other, values, case)
     assert plain.received == noisy.received
     assert plain.scores == noisy.scores
     assert plain.sets != noisy.sets  # the noise did arrive: thresholds are others
@@ -80,9 +108,20 @@ def test_noise_for_training_labels_is_noticed(graph: Data, values: str) -> None:
     assert plain.scores != noisy.scores
 
 
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("values", SUMMARIES)
-def test_roles_of_calibration_and_test_nodes_make_no_difference(graph: Data, values: str) -> None:
-    plain, split = found(graph, values), graph.split.numpy()
+def test_roles_of_calibration_and_test_nodes_make_no_difference(
+    graph: Data, values: str, case: str
+) -> None:
+    same_for_all_roles(graph, values, case)
+
+
+def test_nor_do_they_with_the_default_recipe(graph: Data) -> None:
+    same_for_all_roles(graph, "features", "shared sums", BEST_LINKED)
+
+
+def same_for_all_roles(graph: Data, values: str, case: str, method: str = METHOD) -> None:
+    plain, split = found(graph, values, case, method=method), graph.split.numpy()
     swapped, mixed = split.copy(), split.copy()
     swapped[split == Role.CALIB], swapped[split == Role.TEST] = Role.TEST, Role.CALIB
     pool = np.flatnonzero(split >= Role.CALIB)
@@ -91,13 +130,13 @@ def test_roles_of_calibration_and_test_nodes_make_no_difference(graph: Data, val
         assert not np.array_equal(roles, split)
         other = graph.clone()
         other.split = torch.from_numpy(roles)
-        exchanged = found(other, values)
+        exchanged = found(other, values, case, method=method)
         assert exchanged.received == plain.received
         assert exchanged.scores == plain.scores
 
 
 def test_matching_changes_no_score(graph: Data) -> None:
-    assert found(graph, "features") == found(graph, "features", "open")
+    assert found(graph, "features") == found(graph, "features", matching="open")
 
 
 # Coverage on Cora, cut at random: nine of ten edges end at another party.

@@ -36,8 +36,8 @@ LARGEST = 1 << 28  # bytes of a message that the coordinator cannot read
 def exchange(
     config: Config, classes: int, features: int, census: Census, names: Sequence[str]
 ) -> Conversation[Message]:
-    """Every node of every party gets the sum over its far ends, if they are enough; how many nodes
-    of each party did."""
+    """Every party gets the rows of sums that it asks for, where far ends are enough; how many each
+    one got (``rows``)."""
     parties, least = sorted(census.parties), config.neighbour.least
     private = config.matching != "open"
     columns = extra_columns(config, classes) or features
@@ -91,7 +91,7 @@ def exchange(
         none = {"numbers": np.empty(0, np.int64), "sums": np.empty((0, columns), kind)}
         found = {party: sums.get(str(party), none) for party in parties}
         yield from ask(SUMS, "receive", checks.Arrays({}), own=found)
-        return {"nodes": np.array([(found[k]["numbers"] >= least).sum() for k in parties])}
+        return {"rows": np.array([(found[k]["numbers"] >= least).sum() for k in parties])}
 
     return once(SUMS, talk())
 

@@ -85,9 +85,13 @@ class Session:
     _received: Message | None = field(default=None, init=False)  # from +neighbours' exchange
 
     def prepare(self) -> Conversation[None]:
-        """What all methods need: features on one scale, and what groups are called."""
+        """What all methods need: features on one scale, what groups are called, and, before any
+        threshold could tell of a calibration node, the sums over far ends."""
         if self.config.standardise or self.impute:
             yield from self._scale()
+        asking = any(recipe_of(name).neighbours for name in self.config.methods)
+        if asking and len(self.census.counts) > 1:
+            yield from self._receive()
         match self.config.calibrate:
             case "group":
                 yield from self._name_groups()
@@ -140,23 +144,32 @@ class Session:
         return outcome
 
     def _exchange(self, outcome: Outcome) -> Conversation[None]:
-        """The sums over far ends, once for all methods."""
-        if self.config.neighbour.values != "features":  # a model makes what is added up
-            outcome.parts.append(SUMMARISER)
-            if SUMMARISER not in self._trained:
-                summariser = recipe_of(SUMMARISER.rpartition("/")[0])
-                self._trained[SUMMARISER] = yield from self._model("shared", SUMMARISER, summariser)
+        """What a method is told of the sums over far ends."""
+        settings, received = self.config.neighbour, (yield from self._receive())
+        outcome.parts += [KEYS, MATCHING, SUMS]
+        outcome.parts += [] if settings.values == "features" else [SUMMARISER]
+        outcome.chosen |= {"received": received["rows"].tolist()}
+        if settings.epsilon is not None:
+            within = "one sum" if settings.cap is None else f"up to {settings.cap} sums"
+            outcome.notes.append(
+                f"+neighbours: what one far end adds to {within} has ε = {settings.epsilon:g}, "
+                f"δ = {settings.delta:g}, in each seed; over {self.config.seeds} seeds they add up."
+            )
+        if not received["rows"].any():
+            outcome.notes.append(
+                f"+neighbours changes nothing: no sum has {settings.least} or more far ends at "
+                "other parties that both ends know."
+            )
+
+    def _receive(self) -> Conversation[Message]:
+        """The sums over far ends, once for all methods; a model may make what is added up."""
+        if self.config.neighbour.values != "features" and SUMMARISER not in self._trained:
+            summariser = recipe_of(SUMMARISER.rpartition("/")[0])
+            self._trained[SUMMARISER] = yield from self._model("shared", SUMMARISER, summariser)
         if self._received is None:
             size = self.classes, self.features, self.census, self.parties
             self._received = yield from exchange(self.config, *size)
-        outcome.parts += [KEYS, MATCHING, SUMS]
-        outcome.chosen |= {"received": self._received["nodes"].tolist()}
-        if not self._received["nodes"].any():
-            least = self.config.neighbour.least
-            outcome.notes.append(
-                f"+neighbours changes nothing: no node has {least} or more far ends at other "
-                "parties that both ends know."
-            )
+        return self._received
 
     def _model(self, kind: str, part: str, recipe: Recipe) -> Conversation[Trained]:
         plan = plan_of(self.config, self.classes, part)

@@ -152,19 +152,22 @@ def partition(
     ] = "metis",
     beta: Annotated[float, option("B", "Of label-skew: the smaller, the more sites differ.")] = 0.5,
     cut_edges: Annotated[
-        str, option("NAME", "unknown, or known: both their sites list them as links.")
-    ] = "unknown",
+        str | None,
+        option("NAME", "unknown, or known: both their sites list them (default: known of links)."),
+    ] = None,
     known_share: Annotated[float, option("X", "Share of them that is known.")] = 1.0,
     seed: Annotated[int, number("N", "Of the partition and of the split.")] = 0,
     data: Data = None,
+    match: options.Match = None,
 ) -> None:
     """Cut a graph into folders of sites, to try a federation with."""
     from fedcover.config import Config
     from fedcover.graphs import load
     from fedcover.graphs.check import check_graph
+    from fedcover.graphs.links import about_links
     from fedcover.graphs.sites import site_folders, write_sites
     from fedcover.party.data import known_edges
-    from fedcover.simulation.repetition import prepare
+    from fedcover.simulation.repetition import prepare, settled
 
     given = method == "given"
     config = Config(
@@ -175,17 +178,23 @@ def partition(
         cut_edges=cut_edges,
         known_share=known_share,
     )
-    loaded = check_graph(load(graph, data))
+    loaded = check_graph(load(graph, data, match=match))
+    config = settled(config, loaded)
     cut = prepare(loaded, config, seed)
     folder = out or Path(f"{loaded.name}-{cut.partition.clients}-sites")
     known = known_edges(loaded, cut.partition, config, seed)
     schema = write_sites(folder, loaded, cut.partition, cut.roles, known)
     lost, edges = cut.partition.cut_edges.shape[1] // 2, int(loaded.num_edges) // 2
     links = 0 if known is None else known.shape[1] // 2
-    where = f"{links} of them are links of both sites" if links else "are in none of the folders"
+    where = "they are in none of the folders"
+    if links:
+        rest = f", the other {lost - links} are in none of the folders" if lost > links else ""
+        where = f"{links} of them are links of both sites{rest}"
     names = ", ".join(site.name for site in site_folders(folder))
     print(
         f"{folder}: {names}; {lost} edges between them, {lost / max(edges, 1):.1%} of all, "
         f"{where}\n"
         f"fingerprint: {schema.fingerprint}"
     )
+    for said in about_links(loaded):
+        print(said)

@@ -476,8 +476,8 @@ def check_linked(methods: Sequence[str]) -> None:
     if asking := [name for name in methods if recipe_of(name).neighbours]:
         raise UsageError(
             f"methods has {asking[0]!r}, which needs edges between clients that both ends know: "
-            "cut_edges 'known' gives clients those that were cut, and parties' own folders have "
-            "them in a table of links."
+            "parties' own folders have them in tables of links or by keys (match), unless "
+            "cut_edges is 'unknown'; cut_edges 'known' tells clients of those that were cut."
         )
 
 

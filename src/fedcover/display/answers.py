@@ -111,8 +111,10 @@ def federation(console: Console, folder: Path) -> None:
     headings = ["method", "score", "quantile", *(f"{1 - alpha:g}" for alpha in alphas)]
     title, words = "mean set size (coverage)", range(len(headings))
     console.print(table(headings, lines, title=title, words=words))
+    info = json.loads((folder / MARK).read_bytes())
+    for note in info["notes"]:
+        console.print(note, highlight=False, soft_wrap=True)
     if not results["coverage"].count():
-        info = json.loads((folder / MARK).read_bytes())
         said = promised(info, "the level", info["config"]["quantiles"])
         console.print(said, highlight=False, soft_wrap=True)
 
@@ -126,5 +128,6 @@ def ledger(console: Console, totals: Sequence[Mapping[str, Any]]) -> None:
         lines.append([*(row[name] for name in words), shape, row["messages"], row["bytes"]])
     console.print(table((*words, "shape", "messages", "bytes"), lines, words=range(7)))
     for direction, meaning in (("up", "left"), ("down", "reached")):
-        total = sum(row["bytes"] for row in totals if row["direction"] == direction)
-        console.print(f"{meaning} the site: {total:,} bytes")
+        sizes = [row["bytes"] for row in totals if row["direction"] == direction]
+        if sizes:
+            console.print(f"{meaning} the site: {sum(sizes):,} bytes")

@@ -23,7 +23,7 @@ from fedcover.graphs.schema import Column, Schema, feature_names, numeric_featur
 SPARSE_BELOW = 0.1  # features with a smaller share of non-zero values are kept sparse
 WORDS_BELOW = 0.5  # of words, a text has fewer than this share
 ONE_SCALE = 10.0  # how much larger than the usual feature the largest may be
-ABOUT_LINKS = ("linked", "listed_once", "absent", "match_column")  # see graphs.links
+ABOUT_LINKS = ("linked", "listed_once", "absent", "keyed", "match_column")  # see graphs.links
 
 
 class Marks(TypedDict, total=False):

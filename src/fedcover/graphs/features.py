@@ -171,7 +171,8 @@ def _found(table: Table, name: str, text: pl.Series) -> tuple[str, ...]:
             table.refuse("holds numbers as text; store them as numbers", column=name)
         table.refuse(
             f"has {len(kinds)} different words for {count} nodes, so that it looks like an "
-            f"identifier; leave it out, or keep at most {MAX_CATEGORIES} that repeat",
+            f"identifier; leave it out, keep at most {MAX_CATEGORIES} that repeat, or, if other "
+            f"parties know nodes by it, take it as a key: --match {name}",
             column=name,
         )
     return kinds

@@ -5,7 +5,7 @@ many nodes that are asked about each client has (docs/guarantee.md).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import compress
 from math import ceil
 
@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 from fedcover.conformal.targets import NO_TERMS, Terms, exact, level_of
 from fedcover.graphs.assemble import components, feature_matrix
-from fedcover.graphs.links import unused
+from fedcover.graphs.links import about_links
 from fedcover.graphs.partition import Partition
 from fedcover.graphs.splits import Role
 
@@ -50,9 +50,7 @@ class GraphFacts:
     homophily: float | None  # share of edges that join equal labels; None without such edges
     missing: dict[str, int]  # empty values by the table's column, where it has some
     own_clients: int  # that its client column names; 0 without one
-    listed_once: int = 0  # links that one of their two parties alone lists
-    absent: dict[str, int] = field(default_factory=dict)  # links by party that has no folder
-    own_links: dict[str, int] = field(default_factory=dict)  # by party, of a folder read alone
+    links: tuple[str, ...] = ()  # what is said of those that are not used
 
 
 @dataclass(frozen=True)
@@ -145,8 +143,9 @@ class Inspection:
                 "more of them can have a sum over their own far ends, +neighbours; nodes with "
                 "fewer can share one."
             )
-        facts = self.graph
-        return said + unused(facts.listed_once, facts.absent, facts.own_links)
+            if not self.known_edges:
+                said.append("No link is known to both its ends: are ids, keys and names alike?")
+        return [*said, *self.graph.links]
 
     def _linked(self) -> int | None:
         """How many nodes have enough far ends; None where clients know none."""
@@ -331,9 +330,7 @@ def _facts(
         homophily=_share(same.sum(), both.sum()),
         missing=_missing(graph),
         own_clients=len(graph.client_names) if "client" in graph else 0,
-        listed_once=int(graph.get("listed_once", 0)),
-        absent=dict(graph.get("absent", {})),
-        own_links=graph.links.by_party if "links" in graph else {},
+        links=tuple(about_links(graph)),
     )
     return whole, clients
 

@@ -8,6 +8,7 @@ A link has a text that both of its parties spell alike, and by which they find i
 """
 
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,11 @@ def read_links(folder: Path, nodes: Table, own: str, match: str | None) -> Liste
     """The links in the folder of the party ``own``, each once; None without such a table."""
     file = find_table(folder, "links")
     if file is None:
+        for near in sorted(folder.iterdir()):
+            if near.is_file() and near.name.partition(".")[0].casefold() in ("link", "links"):
+                raise DataError(
+                    f"{near} is not read: a party's links are in links.csv or links.parquet."
+                )
         return None
     if match is not None:
         raise UsageError(
@@ -91,11 +97,19 @@ def linked(graph: Data, node: Index, text: Sequence[str]) -> Data:
     """The parties' graph with an edge between the nodes of two parties that list the same link.
 
     ``node`` and ``text`` are all parties' lists together. How many links one party alone lists is
-    kept as ``listed_once``.
+    kept as ``listed_once``, by the names of both.
     """
+    sides = Counter(own for _, own in set(zip(node.tolist(), text, strict=True)))
+    once = (json.loads(own) for own, count in sides.items() if count == 1)
+    pairs = Counter(" and ".join(end.partition("/")[0] for end in ends) for ends in once)
+    graph.listed_once = dict(sorted(pairs.items()))
+    return _joined(graph, node, text)
+
+
+def _joined(graph: Data, node: Index, text: Sequence[str]) -> Data:
+    """The graph with an edge between any two of these nodes that have the same text."""
     listed = pl.DataFrame({"node": node, "text": pl.Series(text, dtype=pl.String)}).unique()
     pairs = listed.join(listed, on="text").filter(pl.col("node") < pl.col("node_right"))
-    graph.listed_once = listed["text"].n_unique() - pairs["text"].n_unique()
     ends = pairs.select("node", "node_right").to_numpy().T.astype(np.int64)
     together = np.concatenate([graph.edge_index.numpy(), ends], axis=1)
     graph.edge_index = graph.edge_index.new_tensor(undirected(together, len(graph.y)))
@@ -104,11 +118,20 @@ def linked(graph: Data, node: Index, text: Sequence[str]) -> Data:
 
 
 def matched(graph: Data) -> Data:
-    """The graph with an edge between any two clients' nodes that have the same key."""
-    has = np.array([k for k, key in enumerate(graph.match_keys) if key is not None], dtype=np.int64)
-    graph = linked(graph, has, [key_text(graph.match_keys[k]) for k in has.tolist()])
-    graph.listed_once = 0  # a node that no other client has
-    return graph
+    """The graph with an edge between any two clients' nodes that have the same key.
+
+    How many nodes a client has, with a key, and with one that another client has, too, is kept as
+    ``keyed``.
+    """
+    keys = graph.match_keys
+    has = np.array([k for k, key in enumerate(keys) if key is not None], dtype=np.int64)
+    often = Counter(keys[k] for k in has.tolist())
+    found = np.array([often[key] > 1 if key is not None else False for key in keys], dtype=bool)
+    client, names = graph.client.numpy(), graph.client_names
+    whose = (client, client[has], client[found])
+    counts = np.stack([np.bincount(own, minlength=len(names)) for own in whose], axis=1)
+    graph.keyed = dict(zip(names, map(tuple, counts.tolist()), strict=True))
+    return _joined(graph, has, [key_text(keys[k]) for k in has.tolist()])
 
 
 def read_keys(nodes: Table, column: str) -> list[str | None]:
@@ -123,25 +146,41 @@ def read_keys(nodes: Table, column: str) -> list[str | None]:
     return keys.to_list()
 
 
-def unused(listed_once: int, absent: Mapping[str, int], own: Mapping[str, int]) -> list[str]:
-    """What is said of links that are not used: those that one party alone lists, those to parties
-    that are not there, and those of a party's folder that is read without the others'."""
+def about_links(graph: Data) -> list[str]:
+    """What is said of links: those that one party alone lists, those to parties that are not there,
+    those of a party's folder that is read without the others', and whose keys are whose."""
     said = []
-    if listed_once:
-        have = "link is" if listed_once == 1 else "links are"
+    if once := graph.get("listed_once", {}):
+        many = sum(once.values())
+        have = "link is" if many == 1 else "links are"
         said.append(
-            f"{listed_once:,} {have} listed by one party alone and not used: an edge counts where "
-            "both its parties list it."
+            f"{many:,} {have} listed by one party alone and not used, {_counted(once)}: an edge "
+            "counts where both its parties list it."
         )
+    absent = graph.get("absent", {})
+    own = graph.links.by_party if "links" in graph else {}
     if absent:
         are = "1 link is" if (many := sum(absent.values())) == 1 else f"{many:,} links are"
-        said.append(f"{are} not used: there is no folder of {_counted(absent)}.")
+        alike = {_plain(name): name for name in graph.client_names}
+        near = [f"{alike[_plain(name)]!a}" for name in absent if _plain(name) in alike]
+        hint = f" (is {listed(near)} meant, which is spelt otherwise?)" if near else ""
+        said.append(f"{are} not used: there is no folder of {_counted(absent)}{hint}.")
+    if keyed := graph.get("keyed"):
+        each = [
+            f"{name} has one for {has:,} of {nodes:,} nodes, {found:,} of them known elsewhere"
+            for name, (nodes, has, found) in keyed.items()
+        ]
+        said.append(f"keys ({graph.match_column}): {'; '.join(each)}.")
     if own:
         said.append(
             f"the party's links, to {_counted(own)}, are not used: their far ends are not in this "
             "folder; take the one that holds all parties' folders."
         )
     return said
+
+
+def _plain(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def _counted(by_party: Mapping[str, int]) -> str:

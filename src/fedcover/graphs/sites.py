@@ -51,10 +51,12 @@ def read_sites(
 
     Without a ``schema`` or its file, the first party's features and the labels of all are agreed. A
     link that both its parties list, or nodes with the same key in the column ``match``, become an
-    edge; ``listed_once`` of the graph is how many links one party alone lists, ``absent`` how many
-    go to parties that have no folder.
+    edge; the graph says how many links one party alone lists (``listed_once``), how many go to
+    parties that have no folder (``absent``), and how many keys match (``keyed``).
     """
     folders = site_folders(path)
+    if misplaced := find_table(path, "links"):
+        raise DataError(f"{misplaced} is not read: links belong into a party's own folder.")
     agreed = path / SCHEMA_FILE
     columns = {"group": group, "match": match}
     if schema is None:

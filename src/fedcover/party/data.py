@@ -27,7 +27,7 @@ class Links:
 
     node: NDArray[np.int64]  # the own end
     party: NDArray[np.int64]  # the number of the party that has the far end
-    far: NDArray[np.int64]  # the far end: equal numbers, equal nodes
+    far: NDArray[np.int64]  # the far end: equal numbers, equal nodes, or equal keys
     key: NDArray[Any]  # what both parties call the link
 
 
@@ -141,6 +141,8 @@ def _links(
             for a, b in zip(own.tolist(), far.tolist(), strict=True)
         )
         key = np.array(list(spelt), dtype=object)
+        whom = far if keys is None else np.unique(key, return_inverse=True)[1]
+        return Links(np.searchsorted(part.nodes, own), client[far], whom, key)
     return Links(np.searchsorted(part.nodes, own), client[far], far, key)
 
 
@@ -156,8 +158,8 @@ def listed_links(
         node = np.array([k for k, key in enumerate(graph.match_keys) if key is not None], np.int64)
         text = np.array([key_text(graph.match_keys[k]) for k in node.tolist()], dtype=object)
         others = np.delete(np.arange(parties), number)
-        party, far = np.repeat(others, len(node)), np.arange(len(node) * len(others))
-        return Links(np.tile(node, len(others)), party, far, np.tile(text, len(others)))
+        every = [np.tile(one, len(others)) for one in (node, np.arange(len(node)), text)]
+        return Links(every[0], np.repeat(others, len(node)), *every[1:])
     if "links" not in graph:
         return Links(none, none, none, none)
     links = graph.links

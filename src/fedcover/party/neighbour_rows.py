@@ -7,12 +7,14 @@ and their neighbours': the cosine between rows of :math:`(A + I) X`. No label an
 and nothing that differs by seed: other rows of another seed would tell more than one seed's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from fedcover.graphs.scaling import column_sums, scaled, scaling_of
+from fedcover.graphs.scaling import Scaling, column_sums, scaled, scaling_of
 from fedcover.party.data import PartyData
 from fedcover.training.plan import Features, Index
 
@@ -20,6 +22,8 @@ NEAREST = 10  # how many of the most similar nodes a node may share a row with
 DECIMALS = 6  # of a similarity; what rounding errors make of equal ones must not order them
 ROUNDS = 200  # in which rows are taken back
 DETERMINED = 1e-7  # a far end that is so near zero in a random null vector can be computed
+UNSURE = 1.0  # the same where the solver has not come to an end
+_CONVERGED = (0, 1, 2)  # what LSQR says then
 
 
 def rows_of(x: Features, edges: Index, ends: sp.csr_array, least: int, *, shared: bool) -> Index:
@@ -99,13 +103,28 @@ def on_own_scale(data: PartyData, standardise: bool) -> Features:
     return scaled(data.x, scaling_of(sums, columns, moved), data.missing)
 
 
+def own_gaps_filled(data: PartyData, scaling: Scaling | None, x: Features) -> Features:
+    """The features as others get them: a gap has the mean of the party's own nodes.
+
+    Training fills gaps by a mean that all parties know and that differs by seed, so that a sum
+    would tell how many gaps are in it, and with two gaps among three what the third value is.
+    """
+    if scaling is None or data.missing is None or not data.missing.size:
+        return x
+    columns = np.unique(data.missing[1])
+    count, total, _ = column_sums(data.x, np.arange(len(data.y)), columns, data.missing)
+    fill = scaling.fill.copy()
+    fill[columns] = np.where(count > 0, total / np.maximum(count, 1), fill[columns])
+    return scaled(data.x, replace(scaling, fill=fill), data.missing)
+
+
 def undetermined(sums: sp.csr_array, rng: np.random.Generator) -> Index:
     """Rows of these sums (rows × far ends) from which no far end follows: all if none does.
 
     Of several sums together no linear combination may be a single far end: {a, b, c, d} less
-    {a, b, c} is d. Where there is one, the smallest sum that holds it is given up. A far end
-    follows from the sums if its unit vector is in their row space: then it is zero in every vector
-    that is orthogonal to them, and else in a random one with probability 0.
+    {a, b, c} is d. Nor may one be modulo 2, which gives whole numbers' parity, so 0 and 1 away:
+    {a, b, c}, {a, b, d} and {a, c, d} together have an odd number of a alone. Where there is one,
+    the smallest sum that holds it is given up.
     """
     kept = np.arange(sums.shape[0])
     for _ in range(ROUNDS):
@@ -114,9 +133,7 @@ def undetermined(sums: sp.csr_array, rng: np.random.Generator) -> Index:
         own = own[:, there]
         if not own.nnz:
             break
-        draw = rng.standard_normal(own.shape[1])
-        solved = sp.linalg.lsqr(own, own @ draw, atol=1e-13, btol=1e-13, iter_lim=20 * len(there))
-        follows = np.abs(draw - solved[0]) < DETERMINED
+        follows = _linear(own, rng) | _by_parity(own)
         if not follows.any():
             return kept
         size, holding = own.sum(axis=1), own[:, np.flatnonzero(follows)].tocoo()
@@ -124,3 +141,35 @@ def undetermined(sums: sp.csr_array, rng: np.random.Generator) -> Index:
         first = np.flatnonzero(np.diff(holding.col[order], prepend=-1))
         kept = np.delete(kept, np.unique(holding.row[order][first]))
     return kept[:0]
+
+
+def _linear(sums: sp.csr_array, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which far ends are a linear combination of the sums.
+
+    Its unit vector is in their row space then, and it is zero in every vector that is orthogonal
+    to them; else it is zero in a random one with probability 0.
+    """
+    draw, most = rng.standard_normal(sums.shape[1]), 20 * sums.shape[1]
+    solved, ended = sp.linalg.lsqr(sums, sums @ draw, atol=1e-13, btol=1e-13, iter_lim=most)[:2]
+    near = DETERMINED if ended in _CONVERGED else UNSURE
+    follows: NDArray[np.bool_] = np.abs(draw - solved) < near
+    return follows
+
+
+def _by_parity(sums: sp.csr_array) -> NDArray[np.bool_]:
+    """Which far ends are a sum of sums modulo 2: rows as bits, brought to reduced echelon form."""
+    pivots: dict[int, int] = {}  # the lowest bit of a row, to the row
+    for start, end in pairwise(sums.indptr.tolist()):
+        row = sum(1 << end for end in sums.indices[start:end].tolist())
+        while row and (low := (row & -row).bit_length() - 1) in pivots:
+            row ^= pivots[low]
+        if row:
+            pivots[low] = row
+    follows, leads = np.zeros(sums.shape[1], dtype=bool), 0
+    for low in sorted(pivots, reverse=True):
+        row = pivots[low]
+        while others := row & leads:
+            row ^= pivots[(others & -others).bit_length() - 1]
+        pivots[low], leads = row, leads | 1 << low
+        follows[low] = row == 1 << low
+    return follows

@@ -119,14 +119,24 @@ def places(party: "Party", _part: str, query: Message) -> Message:
     return found
 
 
+def in_common(party: "Party") -> dict[int, tuple[int, int]]:
+    """By other party: how many links both have, and how many this one lists."""
+    listed = _listed(party)
+    return {other: (len(own), len(listed[other])) for other, own in _common(party).items()}
+
+
 def rows_of(party: "Party") -> Index:
     """The row of every node, -1 if it has none: which sum over far ends it gets."""
     return _rows(party)[0]
 
 
 def _rows(party: "Party") -> tuple[Index, NDArray[np.bool_]]:
-    """The row of every node, and which links add their far end to it: of a row's links to one far
-    end, the first."""
+    """The row of every node, and which links add their far end to it: of a row's links to one node
+    of another party, the first.
+
+    A row has ``least`` different far ends; nodes with the same key are one, such as a person whom
+    several parties know.
+    """
 
     def make() -> tuple[Index, NDArray[np.bool_]]:
         data, settings = party.data, party.config.neighbour
@@ -139,17 +149,17 @@ def _rows(party: "Party") -> tuple[Index, NDArray[np.bool_]]:
         ends = sp.csr_array((np.ones(len(node)), (node, far)), shape=(len(data.y), len(first)))
         x, shared = on_own_scale(data, bool(party.config.standardise)), settings.shared
         row = neighbour_rows.rows_of(x, data.edge_index, ends, settings.least, shared=shared)
-        sums = neighbour_rows.sums_of(row, ends)
-        if (most := np.diff(sums.indptr).max(initial=0)) >= MOST:
-            raise DataError(f"a sum has {most:,} far ends; sums take fewer than {MOST:,}.")
-        if settings.least > 1 and settings.epsilon is None:
+        if settings.least > 1:
             rng = np.random.default_rng([*data.key, 0x0DE7])
-            kept = neighbour_rows.undetermined(sums, rng)
+            kept = neighbour_rows.undetermined(neighbour_rows.sums_of(row, ends), rng)
             number = np.full(int(row.max(initial=-1)) + 2, -1)  # the last is for nodes without
             number[kept] = np.arange(len(kept))
             row = number[row]
         adds = np.zeros(len(data.links.node), dtype=bool)
-        adds[common[np.unique(np.stack([row[node], far]), axis=1, return_index=True)[1]]] = True
+        added = np.stack([row[node], far, data.links.party[common]])
+        adds[common[np.unique(added, axis=1, return_index=True)[1]]] = True
+        if (most := np.bincount(row[data.links.node[adds]] + 1)[1:].max(initial=0)) >= MOST:
+            raise DataError(f"a sum has {most:,} far ends; sums take fewer than {MOST:,}.")
         return row, adds
 
     return party.once("rows", make)
@@ -178,6 +188,9 @@ def _terms(party: "Party", owner: int, rows: int, query: Message) -> dict[str, A
         raise DataError("the places of links do not fit those that both parties have.")
     assert party.data.links is not None
     node, capped = party.data.links.node[common], _within_cap(party)
+    least, asked = party.config.neighbour.least, np.bincount(place[place >= 0], minlength=1)
+    if len(_others(party)) == 1 and ((asked > 0) & (asked < least)).any():
+        raise DataError(f"a row that the other party asks for has fewer than {least} far ends.")
     used = (place >= 0) & capped[common]
     shape = rows, len(party.data.y)
     pairs = sp.csr_array((np.ones(used.sum(), np.int64), (place[used], node[used])), shape=shape)
@@ -255,7 +268,7 @@ def _values(party: "Party") -> Any:
 
     def make() -> Any:
         settings, graph = party.config.neighbour, party.graph
-        values: Features = graph.x
+        values = neighbour_rows.own_gaps_filled(party.data, party.scaling, graph.x)
         if settings.values == "labels":
             values = softmax(party.logits(SUMMARISER))
         if settings.values == "encoding":

@@ -51,6 +51,7 @@ def explorer(stored: Stored, labels: list[str]) -> dict[str, Any] | None:
         "source": [index[node] for node in edges["source"]],
         "target": [index[node] for node in edges["target"]],
         "cut": edges["cut"].cast(pl.Int8).to_list(),
+        "known": stored.info.get("config", {}).get("cut_edges") == "known",  # to clients
         **_scored(stored.drawing["scores"], stored.drawing["sets"], index, labels),
         "thresholds": _first_thresholds(stored, labels),
     }

@@ -29,7 +29,7 @@ WORDS = {
     "central": "a mark, not an option: one owner of the whole graph",
 }
 PARTS = {
-    "neighbours": "the sum of every node's neighbours at other clients, where both ends know them",
+    "neighbours": "means of nodes' neighbours at other clients, where both ends know the edges",
     "prox": "steps held near the shared model",
     "prior": "each client's label mix",
     "tuned": "local training after the shared one",

@@ -23,7 +23,7 @@ from fedcover.errors import UsageError
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.labels import NO_LABEL
-from fedcover.graphs.links import unused
+from fedcover.graphs.links import about_links
 from fedcover.graphs.splits import Role
 from fedcover.graphs.statistics import describe
 from fedcover.ledger import totals
@@ -286,12 +286,11 @@ def _graph_notes(graph: Data, asked: Config, config: Config) -> list[str]:
             f"the graph names clients of its own, {len(graph.client_names)}, which are not used: "
             "--partition given, in Python Config(partition='given'), takes them."
         )
-    about_links = graph.get("listed_once", 0), graph.get("absent", {})
-    notes += unused(*about_links, graph.links.by_party if "links" in graph else {})
+    notes += about_links(graph)
     if config.methods != asked.methods:
         notes.append(
-            f"clients know edges between them, so that the default recipe is {BEST_LINKED}: every "
-            "node gets the sum of its neighbours at other clients, where they are enough."
+            f"clients know edges between them, so the default recipe is {BEST_LINKED}: nodes get "
+            "a mean of neighbours at other clients."
         )
     if not (config.standardise or config.unit_features or asked.standardise is not None):
         x = feature_matrix(graph)

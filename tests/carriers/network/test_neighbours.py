@@ -17,12 +17,13 @@ from fedcover.carriers.network.coordinate import coordinate
 from fedcover.carriers.network.coordinator import Coordinator
 from fedcover.carriers.network.job import Assignment
 from fedcover.carriers.network.member import InProcess, Member
-from fedcover.carriers.network.messages import Order, Reply
+from fedcover.carriers.network.messages import Item, Order, Place, Reply
 from fedcover.config import Config, NeighbourSettings
 from fedcover.errors import DataError
 from fedcover.graphs import load
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.sites import site_folders
+from fedcover.plans import KEYS
 from fedcover.simulation import run
 
 from .conftest import make_job, members, only, settings, with_keys
@@ -299,3 +300,54 @@ def test_the_exchange_needs_every_site_and_goes_on_when_all_are_there(
 def test_the_floor_and_the_settings_agree() -> None:
     assert NeighbourSettings().least >= site_job.MIN_FAR_ENDS
     assert jobs.job_from({"methods": METHOD}).config.neighbour.least >= site_job.MIN_FAR_ENDS
+
+
+# What a coordinator that breaks the rules may try.
+
+
+@pytest.mark.parametrize(
+    "part", ["neighbours/matching asked", "neighbours/sums for 0", "neighbours/sums", "keys"]
+)
+def test_nobody_writes_into_a_site_s_own_memory(
+    part: str, linked: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    """Such as which links are in common, or other keys once the exchange has begun."""
+
+    class Meddling(InProcess):
+        told = 0
+
+        def exchange(
+            self, orders: Mapping[str, Order], seconds: float
+        ) -> Iterator[tuple[str, Reply]]:
+            for name, order in orders.items():
+                if "match" in [place.verb for place in order.places]:
+                    keys = np.zeros((3, 32), dtype=np.uint8)
+                    item = Item(Place(0, KEYS if part == "keys" else part, "", 0), {"keys": keys})
+                    order = replace(order, told=(*order.told, item))
+                    self.told += 1
+                yield from super().exchange({name: order}, seconds)
+
+    wire = Meddling(members(linked))
+    with pytest.raises(DataError, match=r"told by nobody|keys cannot change"):
+        coordinator(methods=(METHOD,), transport=wire).run()
+    assert wire.told
+
+
+def test_a_site_adds_up_no_encodings_that_could_be_solved_for(
+    linked: Path, schema: Schema, coordinator: Callable[..., Coordinator]
+) -> None:
+    many = {"neighbour": NeighbourSettings(values="encoding"), "hidden": 512}
+    with pytest.raises(DataError, match="can be solved for these, so this site takes part with"):
+        coordinator(methods=(METHOD,), rounds=1, **many).run()
+    noise = {"neighbour": NeighbourSettings(values="encoding", epsilon=8.0), "hidden": 512}
+    assert only(coordinator(methods=(METHOD,), rounds=1, **noise).run())
+
+
+def test_far_ends_are_asked_for_before_any_threshold_is_known(
+    linked: Path, coordinator: Callable[..., Coordinator]
+) -> None:
+    """Whoever holds them cannot choose what it says by others' calibration nodes."""
+    wire = Heard(members(linked))
+    coordinator(methods=("fed", METHOD), rounds=2, transport=wire).run()
+    verbs = [place.verb for order in wire.orders for place in order.places]
+    assert max(k for k, verb in enumerate(verbs) if verb == "far ends") < verbs.index("quantile")

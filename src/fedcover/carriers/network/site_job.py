@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from logging import getLogger
+from logging import INFO, WARNING, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,17 @@ from fedcover.files import write_whole
 from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.models.gnn import arrays_of, weights_of
-from fedcover.party import local_training
+from fedcover.party import local_training, neighbours
 from fedcover.party.calibration import thresholds_of
 from fedcover.party.data import Links, listed_links, party_data
 from fedcover.party.party import Party
-from fedcover.plans import cases_of
+from fedcover.plans import KEYS, MATCHING, SUMS, cases_of, extra_columns
 from fedcover.tables import KEY, sets_frame
 
 _log = getLogger(__name__)
 
 MIN_CLUSTER = 5  # what stands behind a prototype at least, whatever the coordinator asks for
+SOLVED = 2  # a sum of a model's outputs must be of so many more unknowns than it has numbers
 MIN_FAR_ENDS = 3  # likewise behind a sum of +neighbours, unless the site itself lowers it
 
 
@@ -66,6 +67,7 @@ class SiteJob:
         self._told: OnDisk[Message] = OnDisk(memory, "told")  # of all repetitions
         self._answers: dict[Place, Message] = {}  # of the last reply
         self._states: dict[tuple[int | None, str], Message] = {}  # of trainings, by seed and part
+        self._named: dict[int, str] = {}  # other sites that this one has links to
         if (last := memory.read("last")) is not None:
             places, trainings = json.loads(words(last["head"]))
             kept = iter(parts(last, range(len(places) + len(trainings))).values())
@@ -95,6 +97,8 @@ class SiteJob:
         if verb == "sets":
             self._keep_thresholds(party, method, item.arrays["q_hat"])
         reply = party.answer(part, verb, round_, item.arrays)
+        if verb == "places":
+            self._say_links(party)
         if verb == "sets":
             write_sets(self._work / "results" / self.job, self._graph, party, method)
         return reply
@@ -121,6 +125,11 @@ class SiteJob:
             self._states.pop((seed, part), None)
         else:
             told = self._told if seed is None else self.party(seed).told
+            if part.startswith((MATCHING, SUMS)):
+                raise UsageError(f"what {part} comes to is found out here, and told by nobody.")
+            known = told.get(part) if part == KEYS else None
+            if known is not None and not np.array_equal(known["keys"], item.arrays["keys"]):
+                raise UsageError("the parties' keys cannot change on the way.")
             told[part] = item.arrays
 
     # What the site knows of the job.
@@ -148,7 +157,16 @@ class SiteJob:
                 "matching is open, which is for simulations; this site sends nothing of its links "
                 "without protocol and masks."
             )
-        return config, reading, parse_schema(words(found["schema"]), "the coordinator's schema")
+        schema = parse_schema(words(found["schema"]), "the coordinator's schema")
+        asked, features = config.neighbour, len(schema.feature_names)
+        told = extra_columns(config, len(schema.labels)) * config.seeds
+        if asked.epsilon is None and asked.least * features <= SOLVED * told:
+            raise UsageError(
+                f"neighbour_values is {asked.values}; with {features} features a sum of {told} "
+                f"such numbers over {asked.least} nodes can be solved for these, so this site "
+                "takes part with neighbour_epsilon only."
+            )
+        return config, reading, schema
 
     @cached_property
     def _graph(self) -> Data:
@@ -189,12 +207,22 @@ class SiteJob:
 
         def number_of(name: str) -> int | None:
             with suppress(DataError):
-                return number_in(rolled, self.job, name)
+                number = number_in(rolled, self.job, name)
+                self._named[number] = name
+                return number
             if not self._parties:
                 _log.warning("links to %s are not used: it takes no part in this job", name)
             return None
 
         return listed_links(self._graph, self._name, number, len(rolled), number_of)
+
+    def _say_links(self, party: Party) -> None:
+        """What came of the links, which the coordinator cannot tell: it knows none."""
+        for other, (common, listed) in sorted(neighbours.in_common(party).items()):
+            if listed:
+                where = self._named.get(other, f"site {other + 1}")
+                said = f"{common} of {listed} links or keys are in common with {where}"
+                _log.log(INFO if common == listed else WARNING, said)
 
     def _hello(self, query: Message) -> Message:
         terms = {name: query[name] for name in ("settings", "schema")}

@@ -129,13 +129,14 @@ function why(members, probs, scores, qOf, ranked, node, truth) {
   else if (members.includes(truth)) parts.push("The true label is in the set.");
   else if (scores[truth] !== null) parts.push(`The true label, ${data.labels[truth]}, is not in it: its score is ${number(scores[truth] / 1e5 - qOf(truth), 3)} above the threshold.`);
   const lost = shownNodes.lost[node], degree = shownNodes.degree[node];
-  if (lost) parts.push(`The cut took ${lost} of its ${count(degree, "neighbour")}, so the model knows less about it.`);
+  const linked = shownNodes.known && state.method.includes("+neighbours");
+  if (lost) parts.push(`The cut took ${lost} of its ${count(degree, "neighbour")}, ${linked ? "of which it may get a mean" : "so the model knows less about it"}.`);
   const kept = near[node].filter((other) => !other.lost);
   const alike = kept.filter((other) => shownNodes.label[other.node] === truth).length;
   if (truth < 0) return parts.join(" ");
   if (kept.length === 1) parts.push(`The one neighbour that its client sees here has ${alike ? "the same" : "another"} true label.`);
   else if (kept.length) parts.push(`Of the ${count(kept.length, "neighbour")} that its client sees here, ${alike} ${alike === 1 ? "carries" : "carry"} the same true label.`);
-  else if (degree > 0 && lost === degree) parts.push("Its client sees none of its neighbours: its features alone decide.");
+  else if (degree > 0 && lost === degree) parts.push(linked ? "Its client sees none of its neighbours." : "Its client sees none of its neighbours: its features alone decide.");
   return parts.join(" ");
 }
 

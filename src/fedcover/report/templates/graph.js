@@ -29,7 +29,7 @@ function buildDrawing(pick) {
   const n = shownNodes.ids.length, all = data.graph.nodes ?? n;
   const cut = d3.sum(shownNodes.cut), clients = shownNodes.clients.length;
   const sampled = n < all;
-  const sentence = `${count(n, "node")}${sampled ? ` of ${all.toLocaleString("en")}, a sample,` : ""} at ${count(clients, "client")}, seed ${data.first_seed}. ${count(cut, "edge")} between clients (dashed) ${cut === 1 ? "is" : "are"} cut: nobody sees ${cut === 1 ? "it" : "them"} in training.`;
+  const sentence = `${count(n, "node")}${sampled ? ` of ${all.toLocaleString("en")}, a sample,` : ""} at ${count(clients, "client")}, seed ${data.first_seed}. ${count(cut, "edge")} between clients (dashed) ${cut === 1 ? "is" : "are"} cut: ${shownNodes.known ? "no client sees the far end; methods with neighbours use what both ends know." : `nobody sees ${cut === 1 ? "it" : "them"} in training.`}`;
   const canvas = h("canvas", { role: "img", "aria-label": `Drawing of the cut graph: ${sentence} Single nodes can be looked at in the next section.` });
   const tip = h("div", { class: "tip" });
   drawing.canvas = canvas;

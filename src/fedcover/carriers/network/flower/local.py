@@ -105,14 +105,17 @@ class LocalFederation:
         within: Sequence[str] = (),
         address: str | None = None,
         least_far_ends: int | None = None,
+        match: str | None = None,
     ) -> None:
         """A party's process; ``within`` is a command that starts others (``ip netns exec …``),
         ``address`` where the site looks for the coordinator, if not directly, ``least_far_ends``
-        its floor for sums of +neighbours, if not the usual one."""
+        its floor for sums of +neighbours, if not the usual one, ``match`` its column of keys."""
         command = [*within, sys.executable, "-m", "fedcover", "site", "run", str(site)]
         command += ["--superlink", address or self.address, "--key", str(self.key_of(site))]
         if least_far_ends is not None:
             command += ["--least-far-ends", str(least_far_ends)]
+        if match is not None:
+            command += ["--match", match]
         self.start(site.name, *command, "--root-certificates", str(self.keys / keys.CA))
 
     def start_job(self, settings: Mapping[str, Any]) -> None:
@@ -209,7 +212,8 @@ def trial(
         for folder in folders:
             federation.register(folder)
             # One machine, one owner: the job's own floor is as good as a site's.
-            federation.start_site(folder, least_far_ends=job.config.neighbour.least)
+            least = job.config.neighbour.least
+            federation.start_site(folder, least_far_ends=least, match=job.match)
         tell(f"{len(folders)} SuperNodes started, each with a key of its own")
         federation.start_job({**told, "schema": sites / SCHEMA_FILE, "out": out})
         _follow(federation, out, before, tell)
@@ -252,8 +256,11 @@ def _follow(
             return
         if (beside / FAILURE).exists():
             raise DataError((beside / FAILURE).read_text(encoding="utf-8").strip())
-        if federation.processes["superlink"].poll() is not None:
-            raise DataError(f"the SuperLink has stopped; see {federation.folder}.")
+        for name, process in federation.processes.items():
+            if process.poll() is not None:
+                log = federation.folder / f"{name}.log"
+                last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+                raise DataError(f"{name} has stopped; the end of {log}: {' '.join(last)}")
         if (phase := _phase(beside / FILE)) != said:
             tell(phase)
             said = phase
