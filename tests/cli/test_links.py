@@ -250,11 +250,11 @@ def test_on_a_graph_that_has_grown_it_says_what_new_nodes_lack(cut, fedcover):
     append(file, more)
     status, out, err = fedcover("predict", "r", "sites", "--alpha", "0.1")
     assert status == 0
-    assert err == f"{NEW}: the run added them up, and is over.\n"
+    assert err == f"{NEW}: these are made only during a run.\n"
     assert "1 new" in words(out)
     status, _, err = fedcover("predict", "r", "sites", "--alpha", "0.1", "--recalibrate")
     assert status == 0
-    assert f"{NEW}: the run added them up, and is over; it is left out of all nodes alike." in err
+    assert f"{NEW}: these are made only during a run; it is left out of all nodes alike." in err
     status, _, err = fedcover("predict", "r", "sites", "--alpha", "0.1", "--only", "test")
     assert (status, err) == (0, "")
 

@@ -86,7 +86,7 @@ def predict(
     )
     if recipe_of(predictor.method).neighbours and (new := int((table["kind"] == "new").sum())):
         have = "1 new node has" if new == 1 else f"{new:,} new nodes have"
-        why = "of neighbours at other clients: the run added them up, and is over"
+        why = "of neighbours at other clients: these are made only during a run"
         alike = "; it is left out of all nodes alike" if recalibrate else ""
         terminal.notes([f"{have} no sum {why}{alike}."])
     if out is not None:
