@@ -265,8 +265,11 @@ def test_a_federation_is_shown_with_the_mean_over_seeds(tmp_path, capsys):
         for m, a, s in [*cases, ("fed", 0.2, 0)]
     ]
     pl.DataFrame(rows).write_csv(tmp_path / "results.csv")
+    (tmp_path / "run.json").write_text('{"notes": ["gen: a note"]}')
     answers.federation(Console(width=100), tmp_path)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "lac" in line]
+    said = capsys.readouterr().out
+    assert said.rstrip().endswith("gen: a note")
+    lines = [line.split() for line in said.splitlines() if "lac" in line]
     assert lines == [
         ["gen", "lac", "exact", *["1.50", "(0.850)"] * 2],
         ["fed", "lac", "exact", *["1.00", "(0.900)"] * 2],

@@ -42,9 +42,15 @@ def test_parts_are_read_in_any_order_and_spelt_in_one(name, recipe, spelt):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("fed+tuned+tuned", r"followed by \+prox, \+prior, \+tuned or \+mix, each once"),
-        ("fed+corrected", r"followed by \+prox, \+prior, \+tuned or \+mix, each once"),
-        ("federal+mix", r"one of these with \+prox, \+prior, \+tuned or \+mix"),
+        (
+            "fed+tuned+tuned",
+            r"followed by \+neighbours, \+prox, \+prior, \+tuned or \+mix, each once",
+        ),
+        (
+            "fed+corrected",
+            r"followed by \+neighbours, \+prox, \+prior, \+tuned or \+mix, each once",
+        ),
+        ("federal+mix", r"one of these with \+neighbours, \+prox, \+prior, \+tuned or \+mix"),
         ("fed+tuned+mix", r"\+mix already holds the tuned model"),
         ("loc+tuned", "loc has no model that several clients share"),
     ],

@@ -186,7 +186,7 @@ def partition(
     schema = write_sites(folder, loaded, cut.partition, cut.roles, known)
     lost, edges = cut.partition.cut_edges.shape[1] // 2, int(loaded.num_edges) // 2
     links = 0 if known is None else known.shape[1] // 2
-    where = "they are in none of the folders"
+    where = "are in none of the folders"
     if links:
         rest = f", the other {lost - links} are in none of the folders" if lost > links else ""
         where = f"{links} of them are links of both sites{rest}"
