@@ -44,13 +44,13 @@ def test_parts_are_read_in_any_order_and_spelt_in_one(name, recipe, spelt):
     [
         (
             "fed+tuned+tuned",
-            r"followed by \+neighbours, \+prox, \+prior, \+tuned or \+mix, each once",
+            r"followed by \+neighbours, .* or \+mix, each once",
         ),
         (
             "fed+corrected",
-            r"followed by \+neighbours, \+prox, \+prior, \+tuned or \+mix, each once",
+            r"followed by \+neighbours, .* or \+mix, each once",
         ),
-        ("federal+mix", r"one of these with \+neighbours, \+prox, \+prior, \+tuned or \+mix"),
+        ("federal+mix", r"one of these with \+neighbours, .* or \+mix"),
         ("fed+tuned+mix", r"\+mix already holds the tuned model"),
         ("loc+tuned", "loc has no model that several clients share"),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ from fedcover.carriers.network import journal
 from fedcover.carriers.network.coordinate import coordinate
 from fedcover.carriers.network.flower import APP, HOST, keys
 from fedcover.carriers.network.flower.keys import FLEET
-from fedcover.carriers.network.flower.local import LocalFederation
+from fedcover.carriers.network.flower.local import LocalFederation, _follow, trial
 from fedcover.carriers.network.job import Assignment, assignment_from
 from fedcover.carriers.network.member import InProcess, Member
 from fedcover.config import Config
@@ -27,6 +29,7 @@ from fedcover.graphs.sites import SCHEMA_FILE, site_folders
 from fedcover.graphs.splits import Role
 from fedcover.party import calibration
 
+from ..conftest import with_keys  # noqa: TID252
 from .conftest import behind_nginx, running, until
 from .tap import Tap
 
@@ -235,3 +238,25 @@ def test_what_a_run_can_be_told_the_app_can_be_told(sites: Path, tmp_path: Path)
     assert (job.missing, job.stride, job.config.standardise) == ("impute", 5, True)
     with pytest.raises(Exception, match="did you mean rounds"):
         assignment_from(settings_for(sites, tmp_path / "x", round=3))
+
+
+def test_a_trial_of_parties_that_know_nodes_by_a_key(sites: Path, tmp_path: Path) -> None:
+    """The column of keys reaches every site: with all its words it would be no feature."""
+    parties = tmp_path / "parties"
+    shutil.copytree(sites, parties, ignore=shutil.ignore_patterns(".*", "results", "*.jsonl"))
+    with_keys(parties)
+    told = {"methods": "fed+neighbours", "rounds": 1, "hidden": 8, "alphas": "0.3"}
+    told |= {"match": "person", "neighbour_least": 2}
+    said: list[str] = []
+    out = trial(str(parties), None, told, tmp_path / "out", say=said.append)
+    info = json.loads((out / "run.json").read_text())
+    assert min(info["chosen_on_validation"]["fed+neighbours"]["received"][0]) > 0
+    logs = [log.read_text() for log in (tmp_path / "out-processes").glob("*.log")]
+    assert sum("links or keys are in common with" in log for log in logs) == 3
+
+
+def test_a_trial_ends_when_one_of_its_processes_has_ended(tmp_path: Path) -> None:
+    with LocalFederation(tmp_path / "processes", []) as up:
+        up.start("ada", sys.executable, "-c", "print('no nodes here')")
+        with pytest.raises(DataError, match=r"ada has stopped; the end of .*: no nodes here"):
+            _follow(up, tmp_path / "out", 0.0, lambda _said: None)
