@@ -25,7 +25,7 @@ from fedcover.training.plan import Federation, Index, Plan, inputs, log_prior
 
 # Shares of non-zero features from which the dense first layer is faster (benchmarks/speed.py);
 # mini-batches cut a new field each step, which is cheap for dense rows.
-DENSE_FROM = 0.2
+DENSE_FROM = 0.3
 DENSE_FROM_IN_BATCHES = 0.05
 
 Parameters = Weights
