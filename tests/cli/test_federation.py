@@ -136,6 +136,23 @@ def test_a_ledger_is_summed_up(fedcover, tmp_path: Path) -> None:
     assert "2×4" in text
     status, text = fedcover("ledger", "show", tmp_path / FILE, "--direction", "up")
     assert "down" not in text
+    assert "reached the site" not in text
+
+
+def test_a_ledger_is_checked(fedcover, tmp_path: Path) -> None:
+    file = tmp_path / FILE
+    for round_ in range(3):
+        place = Place(0, "fed/shared", "train", round_)
+        record(file, "job", "ada", "up", [(place, {"first": np.zeros(2)})])
+    status, text = fedcover("ledger", "verify", tmp_path)
+    assert (status, text.count("\n")) == (0, 1)
+    assert text.endswith("3 lines, none changed or taken out; its end is known to itself alone\n")
+    assert "as the other side knows it" in fedcover("ledger", "verify", file, "--beside", file)[1]
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text(lines[0] + lines[2])
+    status, text = fedcover("ledger", "verify", tmp_path)
+    assert status == 1
+    assert f"{FILE}, line 2: it was changed, or a line before it was taken out." in text
 
 
 def test_keys_are_not_written_over(fedcover, tmp_path: Path) -> None:

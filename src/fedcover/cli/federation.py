@@ -14,7 +14,7 @@ app = options.group(
     "fedcover federation try cora --clients 3",
 )
 ledger_app = options.group(
-    "What left a site, and what reached it: show.", "fedcover ledger show hospital-a"
+    "What left a site, and what reached it: show, verify.", "fedcover ledger show hospital-a"
 )
 
 
@@ -116,12 +116,40 @@ def show(
 
     if direction not in (None, "up", "down"):
         raise UsageError(f"direction is {direction!r}; it must be up or down.")
-    file = path / journal.FILE if path.is_dir() else path
-    if not file.is_file():
-        raise DataError(f"{file} does not exist; a site writes it when it takes part in a job.")
     rows = [
         row
-        for row in journal.read(file)
+        for row in journal.read(_ledger(path))
         if direction in (None, row["direction"]) and job in (None, row["job"])
     ]
     answers.ledger(terminal.console(), journal.totals(rows))
+
+
+@ledger_app.command(
+    "verify",
+    epilog=examples(
+        "fedcover ledger verify hospital-a",
+        "fedcover ledger verify hospital-a --beside runs/federation",
+    ),
+)
+def verify(
+    path: Annotated[Path, argument("PATH", "A ledger.jsonl, or a folder that holds one.")],
+    beside: Annotated[
+        list[Path] | None, option("PATH", "A ledger of the other side, which knows this one's end.")
+    ] = None,
+) -> None:
+    """Find a line of a ledger that was changed or taken out: lines are a chain of hashes."""
+    from fedcover.carriers.network import journal
+
+    file, others = _ledger(path), [_ledger(other) for other in beside or ()]
+    count = journal.verify(file, others)
+    said = "its end is as the other side knows it" if others else "its end is known to itself alone"
+    print(f"{file}: {count:,} lines, none changed or taken out; {said}")
+
+
+def _ledger(path: Path) -> Path:
+    from fedcover.carriers.network import journal
+
+    file = path / journal.FILE if path.is_dir() else path
+    if not file.is_file():
+        raise DataError(f"{file} does not exist; a site writes it when it takes part in a job.")
+    return file

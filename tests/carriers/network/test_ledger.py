@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -194,3 +195,103 @@ def test_a_run_folder_s_ledger_has_every_byte_under_its_method(
     both = table.filter(pl.col("part") == "fed/shared").group_by("method").agg(pl.len())
     assert set(both["method"]) == {"fed", "fed+tuned"}
     assert both["len"].n_unique() == 1
+
+
+# The chain.
+
+
+def kept(path: Path, keep: Callable[[int, str], str | None]) -> Path:
+    """A ledger's copy; ``keep`` is given a line's number and the line."""
+    copy = path.with_name("copy.jsonl")
+    lines = path.read_text().splitlines(keepends=True)
+    found = [keep(number, line) for number, line in enumerate(lines, 1)]
+    copy.write_text("".join(line for line in found if line is not None))
+    return copy
+
+
+@pytest.fixture
+def done(sites: Path, assignment: Callable[..., Assignment]) -> tuple[Path, Path]:
+    """Of a job that is over, a site's ledger and the coordinator's."""
+    job = assignment(methods=("fed",), rounds=2)
+    coordinate(job, InProcess(members(sites)))
+    return sites / "ada" / journal.FILE, job.out / journal.FILE
+
+
+def test_ledgers_that_nobody_touched_are_whole(done: tuple[Path, Path], sites: Path) -> None:
+    site, leader = done
+    others = [sites / name / journal.FILE for name in ("ada", "bob", "cleo")]
+    assert journal.verify(site) == journal.verify(site, [leader]) == len(site.open().readlines())
+    assert journal.verify(leader, others) == len(leader.open().readlines())
+    assert site.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("at", [1, 2, 30])
+def test_a_line_that_was_taken_out_or_changed_is_found(at: int, done: tuple[Path, Path]) -> None:
+    without = kept(done[0], lambda number, line: None if number == at else line)
+    with pytest.raises(DataError, match=f"line {at}: it was changed, or a line before it"):
+        journal.verify(without)
+    changed = kept(done[0], lambda n, line: line.replace('"ada"', '"bob"') if n == at else line)
+    with pytest.raises(DataError, match=f"line {at}: it was changed, or a line before it"):
+        journal.verify(changed)
+
+
+def test_an_end_that_is_missing_is_found_beside_the_other_side(done: tuple[Path, Path]) -> None:
+    """By itself a chain that ends early is whole."""
+    site, leader = done
+    count = len(site.open().readlines())
+    for lost in (3, 40):
+        early = kept(site, lambda number, line, n=count - lost: line if number <= n else None)
+        assert journal.verify(early) == count - lost
+        with pytest.raises(DataError, match="lines were taken out, or all were made anew"):
+            journal.verify(early, [leader])
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_chain_that_was_made_anew_is_found_beside_the_other_side(
+    side: int, done: tuple[Path, Path]
+) -> None:
+    mine, theirs = done[side], done[1 - side]
+    rows = [{k: v for k, v in row.items() if k != journal.CHAIN} for row in journal.read(mine)]
+    forged = mine.with_name("forged.jsonl")
+    journal._append(forged, [row | {"bytes": 1} if n == 5 else row for n, row in enumerate(rows)])
+    assert journal.verify(forged) == len(rows)
+    with pytest.raises(DataError, match="lines were taken out, or all were made anew"):
+        journal.verify(forged, [theirs])
+
+
+def test_after_the_end_of_a_job_a_site_answers_nothing_more_of_it(
+    sites: Path, assignment: Callable[..., Assignment]
+) -> None:
+    class Curious(InProcess):
+        last: Order
+
+        def exchange(
+            self, orders: Mapping[str, Order], seconds: float
+        ) -> Iterator[tuple[str, Reply]]:
+            order = orders["ada"]
+            if order.places[0].verb == "train":
+                self.last = order
+            yield from super().exchange(orders, seconds)
+
+    wire = Curious(members(sites))
+    coordinate(assignment(methods=("fed",), rounds=2), wire)
+    for member in (wire._members["ada"], members(sites)[0]):  # the process itself, and a new one
+        assert member.answer(wire.last).problem == (
+            "the job is over; this site answers nothing more of it."
+        )
+
+
+def test_a_site_that_is_silent_in_the_end_is_named_and_the_result_stands(
+    sites: Path, assignment: Callable[..., Assignment]
+) -> None:
+    class Silent(InProcess):
+        def exchange(
+            self, orders: Mapping[str, Order], seconds: float
+        ) -> Iterator[tuple[str, Reply]]:
+            for name, reply in super().exchange(orders, seconds):
+                if reply.places[0].verb != "close" or name != "bob":
+                    yield name, reply
+
+    out = coordinate(assignment(methods=("fed",), rounds=2), Silent(members(sites)))
+    notes = json.loads((out / "run.json").read_text())["notes"]
+    assert "bob did not tell the hash of the ledger in the end." in notes

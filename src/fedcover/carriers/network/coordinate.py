@@ -141,7 +141,9 @@ def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
         for (score, rule, _), threshold in cases:
             if note := threshold.pooled.note:
                 found.append(f"{place(method, seed)}, {score}, quantile {rule}: {note}")
-    return [*dict.fromkeys(found), *journal.sentences(coordinator.record.refused)]
+    record = coordinator.record
+    last = [record.unclosed] if record.unclosed else []
+    return [*dict.fromkeys(found), *journal.sentences(record.refused), *last]
 
 
 def _tables(name: str, coordinator: Coordinator, outcomes: Outcomes) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedcover.algorithm import requests
-from fedcover.algorithm.checks import expected
+from fedcover.algorithm.checks import Arrays, expected
 from fedcover.algorithm.requests import Census, Conversation
 from fedcover.algorithm.session import Outcome, Session
 from fedcover.carriers.messages import FINISH, Asked, lead, queries_of, result_of, told_by, verb_of
@@ -29,6 +30,8 @@ from fedcover.models.vae import check_size
 from fedcover.plans import columns_of
 
 Outcomes = dict[int, dict[str, Outcome]]  # by seed and method
+
+CLOSING = 30.0  # seconds that sites have to say goodbye
 
 _log = getLogger(__name__)
 
@@ -64,7 +67,9 @@ class Coordinator:
             for site, nodes in self.census.of("train").items():
                 check_size(nodes, site, privacy)
         talks = {seed: self._repetition() for seed in self.job.config.seed_range}
-        return lead(talks, self._at_once, self._ask)
+        outcomes = lead(talks, self._at_once, self._ask)
+        self._close()
+        return outcomes
 
     def _repetition(self) -> Conversation[dict[str, Outcome]]:
         config, impute = self.job.config, self.job.missing == "impute"
@@ -136,6 +141,34 @@ class Coordinator:
         )
         if (earlier := self._checkpoint.read("record")) is not None:
             self.record = Record.from_json(words(earlier["record"]))
+
+    def _close(self) -> None:
+        """Tell the sites that the job is over; both sides write down the other's ledger's hash.
+
+        What was found stands whoever answers; a site that is silent is named.
+        """
+        if self._ledger is None:
+            return
+        order = Order(self.job_id, (Item(Place(None, journal.CLOSE, "close", 0)),))
+        there = {name for site, name in enumerate(self.sites) if site not in self._away}
+        orders = {}
+        for name in sorted(there):
+            (item,) = order.items
+            own = {journal.HEAD: journal.head(self._ledger)}
+            orders[name] = replace(order, items=(replace(item, arrays=own),))
+            self._write(name, "down", orders[name])
+        silent, check = set(self.sites), Arrays({journal.HEAD: (np.uint8, (32,))})
+        for name, reply in self._transport.exchange(orders, min(self.job.timeout, CLOSING)):
+            if reply is None or reply.job != self.job_id or reply.places != order.places:
+                continue
+            if not (reply.problem or _judge(0, reply, [(check, check.nbytes)])):
+                self._write(name, "up", reply)
+                silent.discard(name)
+            if not silent & there:
+                break
+        if silent:
+            listed = ", ".join(name for name in self.sites if name in silent)
+            self.record.unclosed = f"{listed} did not tell the hash of the ledger in the end."
 
     # One round.
 

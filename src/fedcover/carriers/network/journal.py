@@ -4,8 +4,15 @@ The ledger of a real federation has one JSON line for each array that travelled,
 happens: a site writes what left it before it leaves, and what reached it; the coordinator writes
 the same from its side. ``fedcover ledger show`` reads either. The coordinator also records who
 answered, what was refused, and where the time went.
+
+The lines are a chain: each ends with a hash of itself and of the one before it. At the end of a
+job a site and the coordinator tell each other the hash of their last line, and write the other's
+down.
+So a line that is changed or taken out is found by ``fedcover ledger verify``: in the chain, or,
+where somebody has made a whole chain anew, beside the other side's ledger.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedcover.carriers.network.messages import Place, Reply
 from fedcover.conformal.protocol import Direction, Message
 from fedcover.errors import DataError
@@ -21,32 +31,47 @@ from fedcover.ledger import Entry, Ledger, described
 
 FILE = "ledger.jsonl"
 LONGEST = 1 << 16  # bytes of a line
+CLOSE, HEAD = "data/close", "head"  # the end of a job, and the hash that is told there
 KEY = ("job", "site", "seed", "part", "direction", "array", "type")
 FIELDS = ("time", *KEY, "verb", "round", "shape", "bytes")
+CHAIN = "chain"  # the last field of a line
+_BEGIN = "0" * 64  # what is before the first line
 
 
 def record(
     path: Path, job: str, site: str, direction: Direction, messages: Sequence[tuple[Place, Message]]
 ) -> None:
     """Append every array of the messages to a ledger file; one without arrays is a line, too."""
-    now, lines = datetime.now(UTC).isoformat(timespec="milliseconds"), ""
+    now, rows = datetime.now(UTC).isoformat(timespec="milliseconds"), []
     for place, message in messages:
-        head = {"time": now, "job": job, "site": site, "direction": direction, **place._asdict()}
+        about = {"time": now, "job": job, "site": site, "direction": direction, **place._asdict()}
         for array in described(message) or [("", "", (), 0)]:
-            own = dict(zip(("array", "type", "shape", "bytes"), array, strict=True))
-            lines += json.dumps(head | own) + "\n"
+            row = about | dict(zip(("array", "type", "shape", "bytes"), array, strict=True))
+            if place.part == CLOSE and row["array"] == HEAD:
+                row[HEAD] = message[HEAD].tobytes().hex()
+            rows.append(row)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _append(path, lines.encode())
+    _append(path, rows)
 
 
-def _append(path: Path, lines: bytes) -> None:
+def _chained(rows: Iterable[Mapping[str, Any]], before: str) -> Iterator[dict[str, Any]]:
+    """The rows with their hashes, after a line with this one."""
+    for row in rows:
+        before = hashlib.sha256((before + json.dumps(row)).encode()).hexdigest()
+        yield {**row, CHAIN: before}
+
+
+def _append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Whole lines or none. What a crash has cut off was of a message that never left."""
-    with path.open("a+b", buffering=0) as file:
+    with open(path, "a+b", buffering=0, opener=_for_its_owner) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - LONGEST, 0))
         end = file.read()
-        size -= len(end) - (end.rfind(b"\n") + 1)
+        whole = end[: end.rfind(b"\n") + 1]
+        size -= len(end) - len(whole)
         file.truncate(size)
+        chained = _chained(rows, _last_hash(whole))
+        lines = "".join(f"{json.dumps(row)}\n" for row in chained).encode()
         try:
             left = memoryview(lines)
             while left:
@@ -55,6 +80,64 @@ def _append(path: Path, lines: bytes) -> None:
         except OSError:  # the disk is full
             file.truncate(size)
             raise
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, mode=0o600)
+
+
+def _last_hash(lines: bytes) -> str:
+    """The hash at the end of these whole lines; of the beginning, if there is none."""
+    last = lines.rstrip(b"\n").rpartition(b"\n")[2]
+    try:
+        return str(json.loads(last)[CHAIN]) if last else _BEGIN
+    except (ValueError, TypeError, KeyError):
+        return _BEGIN
+
+
+def head(path: Path) -> NDArray[np.uint8]:
+    """The hash of the last line, 32 bytes."""
+    with path.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - LONGEST, 0))
+        end = file.read()
+    return np.frombuffer(bytes.fromhex(_last_hash(end[: end.rfind(b"\n") + 1])), np.uint8)
+
+
+def verify(path: Path, others: Sequence[Path] = ()) -> int:
+    """How many lines the ledger has, all of them as they were written.
+
+    ``others`` are ledgers of the other side: the hash that each wrote down of this one, at the end
+    of a job, must be one of this ledger's lines. Refused is the first line that was changed, or
+    before which one is missing.
+    """
+    own = _hashes(path)
+    rows = list(read(path))
+    sites, jobs = {row["site"] for row in rows}, {row["job"] for row in rows}
+    for other in others:
+        theirs = _hashes(other)
+        for number, row in enumerate(read(other), 1):
+            # A site has one ledger for all its jobs, the coordinator one for each.
+            meant = row["site"] in sites and (len(sites) == 1 or row["job"] in jobs)
+            if meant and HEAD in row and row[HEAD] not in own and row[HEAD] not in theirs:
+                raise DataError(
+                    f"{path} is not what {other}, line {number}, has the hash of: since the end of "
+                    f"job {row['job']} lines were taken out, or all were made anew."
+                )
+    return len(rows)
+
+
+def _hashes(path: Path) -> set[str]:
+    """Those of all lines, if each follows from the lines before it."""
+    before, found = _BEGIN, set[str]()
+    for number, row in enumerate(read(path), 1):
+        (expected,) = _chained([{k: v for k, v in row.items() if k != CHAIN}], before)
+        if row.get(CHAIN) != expected[CHAIN]:
+            raise DataError(
+                f"{path}, line {number}: it was changed, or a line before it was taken out."
+            )
+        before = expected[CHAIN]
+        found.add(before)
+    return found
 
 
 def read(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -121,6 +204,7 @@ class Record:
     answered: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)  # by phase and round
     refused: list[Refusal] = field(default_factory=list)
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)  # by phase and cause
+    unclosed: str = ""  # who did not tell the hash of its ledger
 
     def spend(self, phase: str, whole: float, transfer: float, slowest: Reply) -> None:
         """Add a round's seconds: what its slowest site did, what travelling took, and the rest."""

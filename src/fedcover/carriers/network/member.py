@@ -84,7 +84,11 @@ class Member:
         if not order.items:
             raise UsageError("the order asks for nothing.")
         journal.record(self._ledger, order.job, self.name, "down", order.messages)
-        reply = Reply.to(order, self._current(order).answer(order))
+        job = self._current(order)
+        if [place.verb for place in order.places] == ["close"]:
+            reply = Reply.to(order, (job.close(self._ledger),))
+        else:
+            reply = Reply.to(order, job.answer(order))
         journal.record(self._ledger, order.job, self.name, "up", reply.messages)
         return reply
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from fedcover.carriers.messages import FINISH
+from fedcover.carriers.network import journal
 from fedcover.carriers.network.checkpoint import Checkpoint, OnDisk
 from fedcover.carriers.network.job import SITES, number_in, proof, terms_from_text
 from fedcover.carriers.network.messages import Item, Order, Place
@@ -67,6 +68,7 @@ class SiteJob:
         self._told: OnDisk[Message] = OnDisk(memory, "told")  # of all repetitions
         self._answers: dict[Place, Message] = {}  # of the last reply
         self._states: dict[tuple[int | None, str], Message] = {}  # of trainings, by seed and part
+        self._closed = memory.read("closed") is not None
         self._named: dict[int, str] = {}  # other sites that this one has links to
         if (last := memory.read("last")) is not None:
             places, trainings = json.loads(words(last["head"]))
@@ -74,10 +76,17 @@ class SiteJob:
             self._answers = {Place(*place): next(kept) for place in places}
             self._states = {tuple(training): next(kept) for training in trainings}
 
+    def close(self, ledger: Path) -> Message:
+        """The job is over, and nothing more is answered; the hash of the ledger so far."""
+        self._closed = True
+        return self._memory.first("closed", {journal.HEAD: journal.head(ledger)})
+
     def answer(self, order: Order) -> tuple[Message, ...]:
         """The arrays of the reply, one message a question."""
         if [place.verb for place in order.places] == ["hello"]:  # again amid a job, maybe
             return (self._hello(order.items[0].arrays),)
+        if self._closed:
+            raise UsageError("the job is over; this site answers nothing more of it.")
         try:
             for item in order.told:
                 self._learn(item)
