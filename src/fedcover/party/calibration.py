@@ -206,6 +206,16 @@ def sets(party: "Party", part: str, query: Message) -> Message:
     }
 
 
+def own_coverage(party: "Party", method: str, q_hats: NDArray[np.floating]) -> list[int]:
+    """By case, of how many of the party's calibration nodes the label is in the set."""
+    nodes = party.data.nodes(Role.CALIB)
+    places = np.arange(len(nodes)), party.data.y[nodes]
+    return [
+        int(sets_of(party, method, name, q_hat, nodes)[places].sum())
+        for (name, _, _), q_hat in zip(cases_of(party.config), q_hats, strict=True)
+    ]
+
+
 def sets_of(
     party: "Party", method: str, name: str, q_hat: NDArray[np.floating], nodes: Index
 ) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.stats import binom
 from torch_geometric.data import Data
 
 from fedcover.carriers.messages import FINISH
@@ -35,7 +36,7 @@ from fedcover.graphs.readers import read_folder
 from fedcover.graphs.schema import Schema, parse_schema
 from fedcover.models.gnn import arrays_of, weights_of
 from fedcover.party import local_training, neighbours
-from fedcover.party.calibration import thresholds_of
+from fedcover.party.calibration import own_coverage, thresholds_of
 from fedcover.party.data import Links, listed_links, party_data
 from fedcover.party.party import Party
 from fedcover.plans import KEYS, MATCHING, SUMS, cases_of, extra_columns
@@ -45,6 +46,7 @@ _log = getLogger(__name__)
 
 MIN_CLUSTER = 5  # what stands behind a prototype at least, whatever the coordinator asks for
 SOLVED = 2  # a sum of a model's outputs must be of so many more unknowns than it has numbers
+FAR_OFF, UNLIKELY = 0.1, 1e-4  # a threshold that a site doubts: below the level, and by chance
 MIN_FAR_ENDS = 3  # likewise behind a sum of +neighbours, unless the site itself lowers it
 
 
@@ -105,6 +107,7 @@ class SiteJob:
         party, method = self.party(seed), part.rpartition("/")[0]
         if verb == "sets":
             self._keep_thresholds(party, method, item.arrays["q_hat"])
+            self._try_thresholds(party, method, item.arrays["q_hat"])
         reply = party.answer(part, verb, round_, item.arrays)
         if verb == "places":
             self._say_links(party)
@@ -254,6 +257,21 @@ class SiteJob:
         made = self._memory.first(f"sets {party.data.seed} {method}", {"q_hat": q_hats})
         if not np.array_equal(made["q_hat"], q_hats):
             raise UsageError(f"the sets of {method} are made already, with other thresholds.")
+
+    def _try_thresholds(self, party: Party, method: str, q_hats: NDArray[Any]) -> None:
+        """Say so if they are far off for the site's own calibration nodes, before a set is written.
+
+        The level is promised on average over all sites' nodes, so one's own share may differ.
+        """
+        count = party.data.counts["calib"]
+        covered = own_coverage(party, method, q_hats)
+        for (score, rule, alpha), hits in zip(cases_of(party.config), covered, strict=True):
+            share, chance = hits / max(count, 1), binom(count, 1 - alpha)
+            low = share < 1 - alpha - FAR_OFF and chance.cdf(hits) < UNLIKELY
+            if low or (hits == count and chance.pmf(hits) < UNLIKELY):
+                level = f"{method}, {score}, {rule}: sets at level {1 - alpha:g}"
+                own = f"{hits} of this site's own {count} calibration nodes"
+                _log.warning("%s cover %s; the threshold fits it badly.", level, own)
 
 
 def write_sets(folder: Path, graph: Data, party: Party, method: str) -> None:
