@@ -1,5 +1,6 @@
 """``fedcover site`` and ``fedcover partition``: a party's folder, and its part in a federation."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -116,14 +117,22 @@ def run(
     least_far_ends: Annotated[
         int | None, number("N", "Far ends in a sum of +neighbours, at least (default: 3).", 1)
     ] = None,
+    threads: Annotated[int, number("N", "CPU threads for training.", least=1)] = 1,
     insecure: Annotated[
         bool, option(None, "Without TLS; for trying on one machine alone.", "--insecure")
     ] = False,
 ) -> None:
-    """Take part in a federation, until stopped: wait for orders, answer them."""
+    """Take part in a federation, until stopped: wait for orders, answer them.
+
+    What it writes, its owner alone can read.
+    """
+    import torch
+
     from fedcover.graphs.readers import read_schema_of
 
     require("flower", "fedcover site run")
+    os.umask(0o077)
+    torch.set_num_threads(threads)
     from fedcover.carriers.network.flower import free_port
     from fedcover.carriers.network.flower.node import run_node
 

@@ -26,7 +26,7 @@ from fedcover.carriers.network.member import MEMORY, REMEMBERED, InProcess, Memb
 from fedcover.carriers.network.messages import Item, Order, Place, Reply
 from fedcover.config import GenSettings, VaeSettings
 from fedcover.conformal.protocol import text
-from fedcover.errors import DataError
+from fedcover.errors import DataError, UsageError
 from fedcover.fixed_point import encode
 from fedcover.graphs.schema import Schema
 from fedcover.graphs.sites import site_folders
@@ -925,3 +925,22 @@ def test_a_site_says_that_a_threshold_does_not_fit_its_own_nodes(
     wanted = assignment(**settings)
     coordinate(replace(wanted, out=wanted.out.with_name("lowered")), Lowering(members(sites)))
     assert caplog.text.count("fed, lac, exact: sets at level 0.9 cover 0 of this site's own") == 3
+
+
+def test_two_jobs_do_not_write_one_folder(
+    sites: Path, assignment: Callable[..., Assignment]
+) -> None:
+    wanted = assignment(methods=("fed",), rounds=1)
+
+    class Second(InProcess):
+        refused = ""
+
+        def exchange(
+            self, orders: Mapping[str, Order], seconds: float
+        ) -> Iterator[tuple[str, Reply]]:
+            with pytest.raises(UsageError, match="another job is writing"):
+                coordinate(wanted, InProcess(members(sites)))
+            yield from super().exchange(orders, seconds)
+
+    coordinate(wanted, Second(members(sites)))
+    coordinate(wanted, InProcess(members(sites)))

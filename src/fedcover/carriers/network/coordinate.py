@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from fedcover import __version__, tables
@@ -21,7 +22,7 @@ from fedcover.carriers.network import journal
 from fedcover.carriers.network.coordinator import Coordinator, Outcomes
 from fedcover.carriers.network.job import Assignment
 from fedcover.carriers.network.messages import Transport
-from fedcover.errors import DataError, FedcoverError
+from fedcover.errors import DataError, FedcoverError, UsageError
 from fedcover.files import write_whole
 from fedcover.plans import cases_of
 from fedcover.privacy import spending
@@ -36,8 +37,19 @@ _log = getLogger(__name__)
 
 def coordinate(assignment: Assignment, transport: Transport) -> Path:
     """Lead the job over this transport; the run folder that it wrote."""
+    check_target(assignment.out)
+    assignment.beside.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(assignment.beside / "lock", timeout=0):
+            return _coordinate(assignment, transport)
+    except Timeout:
+        raise UsageError(
+            f"another job is writing {assignment.out}; wait for it, or choose another folder."
+        ) from None
+
+
+def _coordinate(assignment: Assignment, transport: Transport) -> Path:
     out, beside = assignment.out, assignment.beside
-    check_target(out)
     coordinator = Coordinator(assignment.job, assignment.schema, transport, beside)
     failure = beside / FAILURE
     failure.unlink(missing_ok=True)

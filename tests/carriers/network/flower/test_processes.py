@@ -253,6 +253,9 @@ def test_a_trial_of_parties_that_know_nodes_by_a_key(sites: Path, tmp_path: Path
     assert min(info["chosen_on_validation"]["fed+neighbours"]["received"][0]) > 0
     logs = [log.read_text() for log in (tmp_path / "out-processes").glob("*.log")]
     assert sum("links or keys are in common with" in log for log in logs) == 3
+    written = [*out.rglob("*.csv"), *(tmp_path / "out-sites").rglob("*.parquet")]
+    assert len(written) >= 5
+    assert {file.stat().st_mode & 0o777 for file in written} == {0o600}  # for their owners alone
 
 
 def test_a_trial_ends_when_one_of_its_processes_has_ended(tmp_path: Path) -> None:

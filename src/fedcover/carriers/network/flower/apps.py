@@ -7,6 +7,7 @@ what must stand behind a sum of +neighbours at least.
 """
 
 import logging
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,7 @@ def main(grid: Grid, context: Context) -> None:
         handler.setFormatter(logging.Formatter("fedcover: %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
+    os.umask(0o077)
     hurry()
     try:
         coordinate(assignment_from(context.run_config), FlowerTransport(grid))
