@@ -53,6 +53,8 @@ QUICK: dict[str, Any] = {
     "personal": PersonalSettings(tune_rounds=2, local_rounds=3),
 }
 
+OF_A_NETWORK = ("data/hello", "data/sites", "data/close")  # how sites and a job meet and part
+
 
 def recipes(base: str) -> tuple[str, ...]:
     """Every recipe of a base method that makes sense."""
@@ -248,7 +250,7 @@ def compare(sites: Path, schema: Schema, *, double: bool = False, **changes: Any
                     for left, right in zip(party.weights[part], there.weights[part], strict=True):
                         assert left.numpy().tobytes() == right.numpy().tobytes()
                 same_sets(sites, party, graph, method)
-        own = {e for e in _entries(ledgers[seed]) if e[0] not in ("data/hello", "data/sites")}
+        own = {e for e in _entries(ledgers[seed]) if e[0] not in OF_A_NETWORK}
         assert own == _entries(carrier.ledger)
 
     stacked = Stacked([Loopback(run.parties) for run in together.values()])
