@@ -146,8 +146,10 @@ def test_a_ledger_is_checked(fedcover, tmp_path: Path) -> None:
         record(file, "job", "ada", "up", [(place, {"first": np.zeros(2)})])
     status, text = fedcover("ledger", "verify", tmp_path)
     assert (status, text.count("\n")) == (0, 1)
-    assert text.endswith("3 lines, none changed or taken out; its end is known to itself alone\n")
-    assert "as the other side knows it" in fedcover("ledger", "verify", file, "--beside", file)[1]
+    assert text.endswith(
+        "3 lines, none changed or taken out, but --beside alone shows whether its end is there\n"
+    )
+    assert "and its end matches" in fedcover("ledger", "verify", file, "--beside", file)[1]
     lines = file.read_text().splitlines(keepends=True)
     file.write_text(lines[0] + lines[2])
     status, text = fedcover("ledger", "verify", tmp_path)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fedcover.errors import DataError, FedcoverError, UsageError
 from fedcover.graphs import load
 from fedcover.graphs.assemble import assemble
-from fedcover.graphs.links import about_links, key_text, link_text, link_texts, linked
+from fedcover.graphs.links import key_text, link_facts, link_text, link_texts, linked
 from fedcover.graphs.readers import read_folder, read_schema_of
 from fedcover.graphs.sites import common_schema, site_folders
 
@@ -228,25 +228,24 @@ def test_names_that_look_alike_make_other_links() -> None:
 
 def test_what_is_not_used_is_said(tmp_path: Path) -> None:
     graph = bare(2)
-    assert about_links(graph) == []
+    assert link_facts(graph).sentences() == []
     graph.client_names = ["ada", "Bob"]
     graph.listed_once = {"Bob and ada": 1}
-    (once,) = about_links(graph)
+    (once,) = link_facts(graph).sentences()
     assert once.startswith("1 link is listed by one party alone and not used, Bob and ada (1):")
     graph.listed_once, graph.absent = {"Bob and ada": 1200}, {"dan": 2, "bob": 1}
-    several, absent = about_links(graph)
+    several, absent = link_facts(graph).sentences()
     assert several.startswith("1,200 links are listed by one party alone")
     assert absent == (
-        "3 links are not used: there is no folder of dan (2), bob (1) "
-        "(is 'Bob' meant, which is spelt otherwise?)."
+        "3 links are not used: there is no folder of dan (2), bob (1); Bob is spelt differently."
     )
     del graph.listed_once, graph.absent
     graph.keyed, graph.match_column = {"ada": (3, 2, 1)}, "pid"
-    (keys,) = about_links(graph)
-    assert keys == "keys (pid): ada has one for 2 of 3 nodes, 1 of them known elsewhere."
+    (keys,) = link_facts(graph).sentences()
+    assert keys == "keys (pid): ada has one for 2 of 3 nodes, 1 of which others have, too."
     del graph.keyed
     graph.links = read_folder(party(tmp_path / "own", LINKS), own="eve").links
-    (own,) = about_links(graph)
+    (own,) = link_facts(graph).sentences()
     assert own.startswith("the party's links, to bob (2), cleo (1), are not used: their far ends")
 
 

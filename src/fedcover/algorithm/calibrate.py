@@ -18,7 +18,6 @@ from fedcover.algorithm.requests import Ask, Census, Conversation, Parallel, Sum
 from fedcover.config import Config
 from fedcover.conformal.metrics import TALLIED
 from fedcover.conformal.protocol import Message, Server, text, words
-from fedcover.errors import DataError
 from fedcover.plans import cases_of
 
 ROUNDS = 256  # more than any talk has
@@ -225,13 +224,8 @@ def _led(
             try:
                 query = talk.send(replies)  # type: ignore[arg-type]  # None: it begins
             except StopIteration as stop:
-                value = json.dumps(stop.value, default=_plain)
-                if "NaN" in value:  # before it is remembered
-                    raise DataError(
-                        f"{part}: what the parties' counts come to is not a number; one of them "
-                        "counts scores that cannot be."
-                    ) from None
-                return {"value": text(value), "parties": np.array(sorted(there or ()))}
+                value = text(json.dumps(stop.value, default=_plain))
+                return {"value": value, "parties": np.array(sorted(there or ()))}
             check.begin(query)
             found: Any = yield kind(part, verb, query, place, to=there, check=check)
             place += 1

@@ -21,6 +21,7 @@ Shape = tuple[int, ...]
 FIXED_POINT = ("slopes", "losses")  # sums of any sign; all other integers are counts
 LARGEST = 1 << 55  # a hundred such numbers, added up, still are an integer of 64 bits
 MOST_COUNTED = 1 << 40  # far more nodes than a site has, far fewer than an integer holds
+_FINITE = np.array([np.finfo(np.float32).min, np.finfo(np.float32).max])
 _POOLED = 0  # the talk of all nodes, beside those of groups
 
 
@@ -191,6 +192,11 @@ class QuantileCheck:
             n = 0 if before is None else int(before["counts"][int(query["prefix"][0]) % BINS])
         if (counts > n).any():  # so large that their sum could wrap round
             return f"has a count above {n}"
+        depth, prefix = int(query["depth"][0]), int(query["prefix"][0])
+        bins = prefix * BINS + np.arange(BINS + 1) << 8 * (3 - depth)
+        low, high = order_key(_FINITE)
+        if counts[(bins[1:] <= low) | (bins[:-1] > high)].any():
+            return "counts scores that are not finite numbers"
         if first and talk != _POOLED:  # how many are of one group, the party alone knows
             return ""
         return _same(int(counts.sum()), n) or self._as_spread(party, counts)

@@ -134,16 +134,16 @@ def show(
 def verify(
     path: Annotated[Path, argument("PATH", "A ledger.jsonl, or a folder that holds one.")],
     beside: Annotated[
-        list[Path] | None, option("PATH", "A ledger of the other side, which knows this one's end.")
+        list[Path] | None, option("PATH", "The other side's ledger, to check the end, too.")
     ] = None,
 ) -> None:
-    """Find a line of a ledger that was changed or taken out: lines are a chain of hashes."""
+    """Check that no line of a ledger was changed or taken out."""
     from fedcover.carriers.network import journal
 
     file, others = _ledger(path), [_ledger(other) for other in beside or ()]
     count = journal.verify(file, others)
-    said = "its end is as the other side knows it" if others else "its end is known to itself alone"
-    print(f"{file}: {count:,} lines, none changed or taken out; {said}")
+    said = "and its end matches" if others else "but --beside alone shows whether its end is there"
+    print(f"{file}: {count:,} lines, none changed or taken out, {said}")
 
 
 def _ledger(path: Path) -> Path:

@@ -124,7 +124,7 @@ def run(
 ) -> None:
     """Take part in a federation, until stopped: wait for orders, answer them.
 
-    What it writes, its owner alone can read.
+    Only their owner can read the files that it writes.
     """
     import torch
 
@@ -173,7 +173,7 @@ def partition(
     from fedcover.config import Config
     from fedcover.graphs import load
     from fedcover.graphs.check import check_graph
-    from fedcover.graphs.links import about_links
+    from fedcover.graphs.links import link_facts
     from fedcover.graphs.sites import site_folders, write_sites
     from fedcover.party.data import known_edges
     from fedcover.simulation.repetition import prepare, settled
@@ -205,5 +205,5 @@ def partition(
         f"{where}\n"
         f"fingerprint: {schema.fingerprint}"
     )
-    for said in about_links(loaded):
+    for said in link_facts(loaded).sentences():
         print(said)

@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 from fedcover.conformal.targets import NO_TERMS, Terms, exact, level_of
 from fedcover.graphs.assemble import components, feature_matrix
-from fedcover.graphs.links import about_links
+from fedcover.graphs.links import LinkFacts, link_facts
 from fedcover.graphs.partition import Partition
 from fedcover.graphs.splits import Role
 
@@ -50,7 +50,7 @@ class GraphFacts:
     homophily: float | None  # share of edges that join equal labels; None without such edges
     missing: dict[str, int]  # empty values by the table's column, where it has some
     own_clients: int  # that its client column names; 0 without one
-    links: tuple[str, ...] = ()  # what is said of those that are not used
+    links: LinkFacts = LinkFacts()  # which are not used, and whose keys match
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ class Inspection:
                 "fewer can share one."
             )
             if not self.known_edges:
-                said.append("No link is known to both its ends: are ids, keys and names alike?")
-        return [*said, *self.graph.links]
+                said.append("No link is known at both ends: are ids, keys and names spelt alike?")
+        return [*said, *self.graph.links.sentences()]
 
     def _linked(self) -> int | None:
         """How many nodes have enough far ends; None where clients know none."""
@@ -330,7 +330,7 @@ def _facts(
         homophily=_share(same.sum(), both.sum()),
         missing=_missing(graph),
         own_clients=len(graph.client_names) if "client" in graph else 0,
-        links=tuple(about_links(graph)),
+        links=link_facts(graph),
     )
     return whole, clients
 

@@ -11,7 +11,7 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -146,37 +146,58 @@ def read_keys(nodes: Table, column: str) -> list[str | None]:
     return keys.to_list()
 
 
-def about_links(graph: Data) -> list[str]:
-    """What is said of links: those that one party alone lists, those to parties that are not there,
-    those of a party's folder that is read without the others', and whose keys are whose."""
-    said = []
-    if once := graph.get("listed_once", {}):
-        many = sum(once.values())
-        have = "link is" if many == 1 else "links are"
-        said.append(
-            f"{many:,} {have} listed by one party alone and not used, {_counted(once)}: an edge "
-            "counts where both its parties list it."
-        )
-    absent = graph.get("absent", {})
-    own = graph.links.by_party if "links" in graph else {}
-    if absent:
-        are = "1 link is" if (many := sum(absent.values())) == 1 else f"{many:,} links are"
-        alike = {_plain(name): name for name in graph.client_names}
-        near = [f"{alike[_plain(name)]!a}" for name in absent if _plain(name) in alike]
-        hint = f" (is {listed(near)} meant, which is spelt otherwise?)" if near else ""
-        said.append(f"{are} not used: there is no folder of {_counted(absent)}{hint}.")
-    if keyed := graph.get("keyed"):
-        each = [
-            f"{name} has one for {has:,} of {nodes:,} nodes, {found:,} of them known elsewhere"
-            for name, (nodes, has, found) in keyed.items()
-        ]
-        said.append(f"keys ({graph.match_column}): {'; '.join(each)}.")
-    if own:
-        said.append(
-            f"the party's links, to {_counted(own)}, are not used: their far ends are not in this "
-            "folder; take the one that holds all parties' folders."
-        )
-    return said
+@dataclass(frozen=True)
+class LinkFacts:
+    """Links that are not used, and whose keys match; party by party."""
+
+    listed_once: dict[str, int] = field(default_factory=dict)  # by one of two parties alone
+    absent: dict[str, int] = field(default_factory=dict)  # to parties that have no folder
+    meant: tuple[str, ...] = ()  # parties whose names are spelt otherwise in these
+    own: dict[str, int] = field(default_factory=dict)  # of a party's folder that is read alone
+    keyed: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # nodes, keys, matches
+    column: str = ""  # of keys
+
+    def sentences(self) -> list[str]:
+        """What a user is told."""
+        said = []
+        if self.listed_once:
+            many = sum(self.listed_once.values())
+            have = "link is" if many == 1 else "links are"
+            said.append(
+                f"{many:,} {have} listed by one party alone and not used, "
+                f"{_counted(self.listed_once)}: an edge counts where both its parties list it."
+            )
+        if self.absent:
+            many = sum(self.absent.values())
+            are = "1 link is" if many == 1 else f"{many:,} links are"
+            hint = f"; {listed(self.meant)} is spelt differently" if self.meant else ""
+            said.append(f"{are} not used: there is no folder of {_counted(self.absent)}{hint}.")
+        if self.keyed:
+            each = [
+                f"{name} has one for {has:,} of {nodes:,} nodes, {found:,} of which others have, too"
+                for name, (nodes, has, found) in self.keyed.items()
+            ]
+            said.append(f"keys ({self.column}): {'; '.join(each)}.")
+        if self.own:
+            said.append(
+                f"the party's links, to {_counted(self.own)}, are not used: their far ends are not "
+                "in this folder; take the one that holds all parties' folders."
+            )
+        return said
+
+
+def link_facts(graph: Data) -> LinkFacts:
+    """Those of a graph that was read."""
+    absent = dict(graph.get("absent", {}))
+    alike = {_plain(name): name for name in graph.get("client_names", ())}
+    return LinkFacts(
+        listed_once=dict(graph.get("listed_once", {})),
+        absent=absent,
+        meant=tuple(alike[_plain(name)] for name in absent if _plain(name) in alike),
+        own=graph.links.by_party if "links" in graph else {},
+        keyed=dict(graph.get("keyed", {})),
+        column=graph.get("match_column", ""),
+    )
 
 
 def _plain(name: str) -> str:

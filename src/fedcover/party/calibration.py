@@ -207,13 +207,14 @@ def sets(party: "Party", part: str, query: Message) -> Message:
 
 
 def own_coverage(party: "Party", method: str, q_hats: NDArray[np.floating]) -> list[int]:
-    """By case, of how many of the party's calibration nodes the label is in the set."""
-    nodes = party.data.nodes(Role.CALIB)
-    places = np.arange(len(nodes)), party.data.y[nodes]
-    return [
-        int(sets_of(party, method, name, q_hat, nodes)[places].sum())
-        for (name, _, _), q_hat in zip(cases_of(party.config), q_hats, strict=True)
-    ]
+    """By case, how many of the party's calibration scores are at most the threshold."""
+    nodes, counts = party.data.nodes(Role.CALIB), []
+    for (name, _, _), q_hat in zip(cases_of(party.config), q_hats, strict=True):
+        kind, q = party.config.calibrate, q_hat[:1]
+        if kind in ("class", "group"):
+            q = q_hat[(party.data.y if kind == "class" else member(party))[nodes]]
+        counts.append(int((_calibration_scores(party, method, name) <= q).sum()))
+    return counts
 
 
 def sets_of(

@@ -160,7 +160,7 @@ def _by_parity(sums: sp.csr_array) -> NDArray[np.bool_]:
     """Which far ends are a sum of sums modulo 2: rows as bits, brought to reduced echelon form."""
     pivots: dict[int, int] = {}  # the lowest bit of a row, to the row
     for start, end in pairwise(sums.indptr.tolist()):
-        row = sum(1 << end for end in sums.indices[start:end].tolist())
+        row = sum(1 << far for far in sums.indices[start:end].tolist())
         while row and (low := (row & -row).bit_length() - 1) in pivots:
             row ^= pivots[low]
         if row:

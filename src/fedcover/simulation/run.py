@@ -23,7 +23,7 @@ from fedcover.errors import UsageError
 from fedcover.graphs.assemble import feature_matrix
 from fedcover.graphs.check import check_graph
 from fedcover.graphs.labels import NO_LABEL
-from fedcover.graphs.links import about_links
+from fedcover.graphs.links import link_facts
 from fedcover.graphs.splits import Role
 from fedcover.graphs.statistics import describe
 from fedcover.ledger import totals
@@ -286,7 +286,7 @@ def _graph_notes(graph: Data, asked: Config, config: Config) -> list[str]:
             f"the graph names clients of its own, {len(graph.client_names)}, which are not used: "
             "--partition given, in Python Config(partition='given'), takes them."
         )
-    notes += about_links(graph)
+    notes += link_facts(graph).sentences()
     if config.methods != asked.methods:
         notes.append(
             f"clients know edges between them, so the default recipe is {BEST_LINKED}: nodes get "

@@ -870,63 +870,6 @@ class Missing(InProcess):
         return iter(sorted(super().exchange(heard, seconds), key=lambda pair: pair[0] != "bob"))
 
 
-# Thresholds that cannot be, and that do not fit.
-
-
-def counting_no_numbers(name: str, order: Order, reply: Reply) -> Reply:
-    """The site says that all its scores are NaN, consistently from byte to byte."""
-    if name != "ada" or not phase_of(order).endswith("quantile"):
-        return reply
-    nan, contents = (0xFF, 0xC0, 0, 0), []
-    for item, content in zip(order.items, reply.contents, strict=True):
-        depth, prefix = int(item.arrays["depth"][0]), int(item.arrays["prefix"][0])
-        counts = np.zeros(256, dtype=np.int64)
-        if prefix == int.from_bytes(bytes(nan[:depth]), "big"):
-            counts[nan[depth]] = CALIBRATION["ada"]
-        contents.append(dict(content) | {"counts": counts})
-    return replace(reply, contents=tuple(contents))
-
-
-CALIBRATION: dict[str, int] = {}
-
-
-def test_a_threshold_that_is_not_a_number_is_refused_and_not_remembered(
-    sites: Path, assignment: Callable[..., Assignment]
-) -> None:
-    wanted = assignment(methods=("fed",), alphas=(0.1,), rounds=2)
-    leader = Coordinator(wanted.job, wanted.schema, InProcess(members(sites)))
-    leader.run()
-    CALIBRATION.update(zip(leader.sites, leader.census.of("calib").values(), strict=True))
-    with pytest.raises(DataError, match=r"quantile.*is not a number; one of them counts scores"):
-        coordinate(wanted, Troubled(sites, counting_no_numbers))
-    out = coordinate(wanted, InProcess(members(sites)))  # honest now, and it goes on from there
-    assert np.isfinite(pl.read_csv(out / "results.csv")["q_hat"].to_numpy()).all()
-
-
-def test_a_site_says_that_a_threshold_does_not_fit_its_own_nodes(
-    sites: Path, assignment: Callable[..., Assignment], caplog: pytest.LogCaptureFixture
-) -> None:
-    class Lowering(InProcess):
-        """What a coordinator might do, or a threshold that liars have moved."""
-
-        def exchange(
-            self, orders: Mapping[str, Order], seconds: float
-        ) -> Iterator[tuple[str, Reply]]:
-            for name, order in orders.items():
-                items = [
-                    Item(one.place, {"q_hat": 0 * one.arrays["q_hat"] - 1})
-                    if one.place.verb == "sets" else one for one in order.items
-                ]  # fmt: skip
-                yield from super().exchange({name: replace(order, items=tuple(items))}, seconds)
-
-    settings = {"methods": ("fed",), "alphas": (0.1,), "rounds": 2, "empty_sets": True}
-    coordinate(assignment(**settings), InProcess(members(sites)))
-    assert "fits it badly" not in caplog.text
-    wanted = assignment(**settings)
-    coordinate(replace(wanted, out=wanted.out.with_name("lowered")), Lowering(members(sites)))
-    assert caplog.text.count("fed, lac, exact: sets at level 0.9 cover 0 of this site's own") == 3
-
-
 def test_two_jobs_do_not_write_one_folder(
     sites: Path, assignment: Callable[..., Assignment]
 ) -> None:

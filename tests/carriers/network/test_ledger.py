@@ -242,7 +242,7 @@ def test_an_end_that_is_missing_is_found_beside_the_other_side(done: tuple[Path,
     for lost in (3, 40):
         early = kept(site, lambda number, line, n=count - lost: line if number <= n else None)
         assert journal.verify(early) == count - lost
-        with pytest.raises(DataError, match="lines were taken out, or all were made anew"):
+        with pytest.raises(DataError, match="lines are missing at its end, or all were rewritten"):
             journal.verify(early, [leader])
 
 
@@ -255,7 +255,7 @@ def test_a_chain_that_was_made_anew_is_found_beside_the_other_side(
     forged = mine.with_name("forged.jsonl")
     journal._append(forged, [row | {"bytes": 1} if n == 5 else row for n, row in enumerate(rows)])
     assert journal.verify(forged) == len(rows)
-    with pytest.raises(DataError, match="lines were taken out, or all were made anew"):
+    with pytest.raises(DataError, match="lines are missing at its end, or all were rewritten"):
         journal.verify(forged, [theirs])
 
 
@@ -277,7 +277,7 @@ def test_after_the_end_of_a_job_a_site_answers_nothing_more_of_it(
     coordinate(assignment(methods=("fed",), rounds=2), wire)
     for member in (wire._members["ada"], members(sites)[0]):  # the process itself, and a new one
         assert member.answer(wire.last).problem == (
-            "the job is over; this site answers nothing more of it."
+            "the job is over; this site answers no further orders for it."
         )
 
 
@@ -294,4 +294,4 @@ def test_a_site_that_is_silent_in_the_end_is_named_and_the_result_stands(
 
     out = coordinate(assignment(methods=("fed",), rounds=2), Silent(members(sites)))
     notes = json.loads((out / "run.json").read_text())["notes"]
-    assert "bob did not tell the hash of the ledger in the end." in notes
+    assert "bob did not report the hash of its ledger when the job ended." in notes

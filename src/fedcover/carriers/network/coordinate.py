@@ -5,7 +5,7 @@ The folder holds counts and averages over the sites, and no node.
 
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from logging import getLogger
 from pathlib import Path
@@ -20,7 +20,7 @@ from fedcover import __version__, tables
 from fedcover.algorithm.session import Outcome
 from fedcover.carriers.network import journal
 from fedcover.carriers.network.coordinator import Coordinator, Outcomes
-from fedcover.carriers.network.job import Assignment
+from fedcover.carriers.network.job import Assignment, job_folder
 from fedcover.carriers.network.messages import Transport
 from fedcover.errors import DataError, FedcoverError, UsageError
 from fedcover.files import write_whole
@@ -38,14 +38,26 @@ _log = getLogger(__name__)
 def coordinate(assignment: Assignment, transport: Transport) -> Path:
     """Lead the job over this transport; the run folder that it wrote."""
     check_target(assignment.out)
-    assignment.beside.mkdir(parents=True, exist_ok=True)
+    with the_only_job(assignment.out):
+        return _coordinate(assignment, transport)
+
+
+@contextmanager
+def the_only_job(out: Path) -> Iterator[None]:
+    """Refuse to begin while another process leads a job to this run folder."""
+    beside = job_folder(out)
     try:
-        with FileLock(assignment.beside / "lock", timeout=0):
-            return _coordinate(assignment, transport)
+        beside.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(beside / "lock", timeout=0)
+        lock.acquire()
     except Timeout:
         raise UsageError(
-            f"another job is writing {assignment.out}; wait for it, or choose another folder."
+            f"another job is writing {out}; wait for it, or choose another folder."
         ) from None
+    except OSError as error:
+        raise DataError(f"{error.filename or beside}: {error.strerror or error}.") from error
+    with lock:
+        yield
 
 
 def _coordinate(assignment: Assignment, transport: Transport) -> Path:
@@ -154,8 +166,11 @@ def notes(coordinator: Coordinator, outcomes: Outcomes) -> list[str]:
             if note := threshold.pooled.note:
                 found.append(f"{place(method, seed)}, {score}, quantile {rule}: {note}")
     record = coordinator.record
-    last = [record.unclosed] if record.unclosed else []
-    return [*dict.fromkeys(found), *journal.sentences(record.refused), *last]
+    found = [*dict.fromkeys(found), *journal.sentences(record.refused)]
+    if record.unclosed:
+        unclosed = ", ".join(record.unclosed)
+        found.append(f"{unclosed} did not report the hash of its ledger when the job ended.")
+    return found
 
 
 def _tables(name: str, coordinator: Coordinator, outcomes: Outcomes) -> dict[str, Any]:

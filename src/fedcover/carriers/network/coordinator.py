@@ -5,7 +5,6 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -149,26 +148,22 @@ class Coordinator:
         """
         if self._ledger is None:
             return
-        order = Order(self.job_id, (Item(Place(None, journal.CLOSE, "close", 0)),))
-        there = {name for site, name in enumerate(self.sites) if site not in self._away}
-        orders = {}
-        for name in sorted(there):
-            (item,) = order.items
-            own = {journal.HEAD: journal.head(self._ledger)}
-            orders[name] = replace(order, items=(replace(item, arrays=own),))
-            self._write(name, "down", orders[name])
+        place, orders = Place(None, journal.CLOSE, "close", 0), {}
+        for site, name in enumerate(self.sites):
+            if site not in self._away:
+                own = {journal.HEAD: journal.head(self._ledger)}
+                orders[name] = Order(self.job_id, (Item(place, own),))
+                self._write(name, "down", orders[name])
         silent, check = set(self.sites), Arrays({journal.HEAD: (np.uint8, (32,))})
         for name, reply in self._transport.exchange(orders, min(self.job.timeout, CLOSING)):
-            if reply is None or reply.job != self.job_id or reply.places != order.places:
+            if reply is None or reply.job != self.job_id or reply.places != (place,):
                 continue
             if not (reply.problem or _judge(0, reply, [(check, check.nbytes)])):
                 self._write(name, "up", reply)
                 silent.discard(name)
-            if not silent & there:
+            if not silent & orders.keys():
                 break
-        if silent:
-            listed = ", ".join(name for name in self.sites if name in silent)
-            self.record.unclosed = f"{listed} did not tell the hash of the ledger in the end."
+        self.record.unclosed = [name for name in self.sites if name in silent]
 
     # One round.
 

@@ -110,34 +110,34 @@ def verify(path: Path, others: Sequence[Path] = ()) -> int:
     of a job, must be one of this ledger's lines. Refused is the first line that was changed, or
     before which one is missing.
     """
-    own = _hashes(path)
-    rows = list(read(path))
-    sites, jobs = {row["site"] for row in rows}, {row["job"] for row in rows}
+    rows = _whole(path)
+    own, sites = {row[CHAIN] for row in rows}, {row["site"] for row in rows}
+    jobs = {row["job"] for row in rows}
     for other in others:
-        theirs = _hashes(other)
-        for number, row in enumerate(read(other), 1):
+        theirs = _whole(other)
+        known = own | {row[CHAIN] for row in theirs}
+        for number, row in enumerate(theirs, 1):
             # A site has one ledger for all its jobs, the coordinator one for each.
             meant = row["site"] in sites and (len(sites) == 1 or row["job"] in jobs)
-            if meant and HEAD in row and row[HEAD] not in own and row[HEAD] not in theirs:
+            if meant and row.get(HEAD, row[CHAIN]) not in known:
                 raise DataError(
-                    f"{path} is not what {other}, line {number}, has the hash of: since the end of "
-                    f"job {row['job']} lines were taken out, or all were made anew."
+                    f"{path} does not match {other}, line {number}, which has its hash at the end "
+                    f"of job {row['job']}: lines are missing at its end, or all were rewritten."
                 )
     return len(rows)
 
 
-def _hashes(path: Path) -> set[str]:
-    """Those of all lines, if each follows from the lines before it."""
-    before, found = _BEGIN, set[str]()
-    for number, row in enumerate(read(path), 1):
+def _whole(path: Path) -> list[Mapping[str, Any]]:
+    """The lines of a ledger in which each hash follows from the lines before it."""
+    rows, before = list(read(path)), _BEGIN
+    for number, row in enumerate(rows, 1):
         (expected,) = _chained([{k: v for k, v in row.items() if k != CHAIN}], before)
-        if row.get(CHAIN) != expected[CHAIN]:
+        before = expected[CHAIN]
+        if row.get(CHAIN) != before:
             raise DataError(
                 f"{path}, line {number}: it was changed, or a line before it was taken out."
             )
-        before = expected[CHAIN]
-        found.add(before)
-    return found
+    return rows
 
 
 def read(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -204,7 +204,7 @@ class Record:
     answered: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)  # by phase and round
     refused: list[Refusal] = field(default_factory=list)
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)  # by phase and cause
-    unclosed: str = ""  # who did not tell the hash of its ledger
+    unclosed: list[str] = field(default_factory=list)  # sites that did not report a hash
 
     def spend(self, phase: str, whole: float, transfer: float, slowest: Reply) -> None:
         """Add a round's seconds: what its slowest site did, what travelling took, and the rest."""

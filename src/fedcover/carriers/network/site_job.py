@@ -88,7 +88,7 @@ class SiteJob:
         if [place.verb for place in order.places] == ["hello"]:  # again amid a job, maybe
             return (self._hello(order.items[0].arrays),)
         if self._closed:
-            raise UsageError("the job is over; this site answers nothing more of it.")
+            raise UsageError("the job is over; this site answers no further orders for it.")
         try:
             for item in order.told:
                 self._learn(item)
@@ -138,10 +138,10 @@ class SiteJob:
         else:
             told = self._told if seed is None else self.party(seed).told
             if part.startswith((MATCHING, SUMS)):
-                raise UsageError(f"what {part} comes to is found out here, and told by nobody.")
+                raise UsageError(f"{part} is worked out at this site; nobody else can set it.")
             known = told.get(part) if part == KEYS else None
             if known is not None and not np.array_equal(known["keys"], item.arrays["keys"]):
-                raise UsageError("the parties' keys cannot change on the way.")
+                raise UsageError("the parties' keys cannot change during a job.")
             told[part] = item.arrays
 
     # What the site knows of the job.
@@ -271,7 +271,7 @@ class SiteJob:
             if low or (hits == count and chance.pmf(hits) < UNLIKELY):
                 level = f"{method}, {score}, {rule}: sets at level {1 - alpha:g}"
                 own = f"{hits} of this site's own {count} calibration nodes"
-                _log.warning("%s cover %s; the threshold fits it badly.", level, own)
+                _log.warning("%s cover %s: the threshold does not suit this site.", level, own)
 
 
 def write_sets(folder: Path, graph: Data, party: Party, method: str) -> None:

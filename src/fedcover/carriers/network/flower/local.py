@@ -18,7 +18,7 @@ from typing import Any
 
 from torch_geometric.data import Data
 
-from fedcover.carriers.network.coordinate import FAILURE
+from fedcover.carriers.network.coordinate import FAILURE, the_only_job
 from fedcover.carriers.network.flower import APP, HOST, QUIET, free_port, keys, wait_for
 from fedcover.carriers.network.job import job_folder, job_from
 from fedcover.carriers.network.journal import FILE
@@ -192,6 +192,8 @@ def trial(
         )
     check_target(out)
     out = out.resolve()
+    with the_only_job(out):
+        pass  # the folders beside it are of no other trial that is still under way
     sites, processes = (out.with_name(f"{out.name}-{kind}") for kind in ("sites", "processes"))
     _clear(sites, SCHEMA_FILE)
     _clear(processes, "superlink.log")
