@@ -146,9 +146,7 @@ def test_a_ledger_is_checked(fedcover, tmp_path: Path) -> None:
         record(file, "job", "ada", "up", [(place, {"first": np.zeros(2)})])
     status, text = fedcover("ledger", "verify", tmp_path)
     assert (status, text.count("\n")) == (0, 1)
-    assert text.endswith(
-        "3 lines, none changed or taken out, but --beside alone shows whether its end is there\n"
-    )
+    assert "3 lines, none changed or taken out, but --beside alone shows whether" in text
     assert "and its end matches" in fedcover("ledger", "verify", file, "--beside", file)[1]
     lines = file.read_text().splitlines(keepends=True)
     file.write_text(lines[0] + lines[2])

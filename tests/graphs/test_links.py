@@ -242,7 +242,7 @@ def test_what_is_not_used_is_said(tmp_path: Path) -> None:
     del graph.listed_once, graph.absent
     graph.keyed, graph.match_column = {"ada": (3, 2, 1)}, "pid"
     (keys,) = link_facts(graph).sentences()
-    assert keys == "keys (pid): ada has one for 2 of 3 nodes, 1 of which others have, too."
+    assert keys == "keys (pid): ada has one for 2 of 3 nodes, and others have 1 of them."
     del graph.keyed
     graph.links = read_folder(party(tmp_path / "own", LINKS), own="eve").links
     (own,) = link_facts(graph).sentences()

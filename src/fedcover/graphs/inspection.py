@@ -5,7 +5,7 @@ many nodes that are asked about each client has (docs/guarantee.md).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from math import ceil
 
@@ -50,7 +50,7 @@ class GraphFacts:
     homophily: float | None  # share of edges that join equal labels; None without such edges
     missing: dict[str, int]  # empty values by the table's column, where it has some
     own_clients: int  # that its client column names; 0 without one
-    links: LinkFacts = LinkFacts()  # which are not used, and whose keys match
+    links: LinkFacts = field(default_factory=LinkFacts)  # which are not used, and whose keys match
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ class LinkFacts:
             said.append(f"{are} not used: there is no folder of {_counted(self.absent)}{hint}.")
         if self.keyed:
             each = [
-                f"{name} has one for {has:,} of {nodes:,} nodes, {found:,} of which others have, too"
+                f"{name} has one for {has:,} of {nodes:,} nodes, and others have {found:,} of them"
                 for name, (nodes, has, found) in self.keyed.items()
             ]
             said.append(f"keys ({self.column}): {'; '.join(each)}.")

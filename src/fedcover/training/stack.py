@@ -23,9 +23,9 @@ from fedcover.models.gnn import Weights, operators, propagation
 from fedcover.training.layout import Bag, Layout, TwoWay, distinct
 from fedcover.training.plan import Federation, Index, Plan, inputs, log_prior
 
-# Shares of non-zero features from which the dense first layer is faster: for Computers it is; PubMed
-# with the means of +neighbours, 0.22, trains half as long again. Mini-batches cut a new field each
-# step, which is cheap for dense rows.
+# Shares of non-zero features from which the dense first layer is faster. PubMed with the means of
+# +neighbours, 0.22, trains half as long again with it. Mini-batches cut a new field each step,
+# which is cheap for dense rows.
 DENSE_FROM = 0.3
 DENSE_FROM_IN_BATCHES = 0.05
 
