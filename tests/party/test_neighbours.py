@@ -20,7 +20,7 @@ from fedcover.conformal import softmax
 from fedcover.errors import DataError
 from fedcover.graphs.links import matched as with_equal_keys_linked
 from fedcover.models import initial_weights
-from fedcover.party import neighbour_rows, neighbours
+from fedcover.party import neighbour_rows, neighbour_values, neighbours
 from fedcover.party.data import Links
 from fedcover.party.party import Party
 from fedcover.plans import KEYS, MATCHING, SCALING, SUMMARISER, SUMS
@@ -251,7 +251,7 @@ def test_the_order_of_a_list_says_nothing() -> None:
 def test_values_and_numbers_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"a feature is 50000; .* --standardise"):
         exchanged(parties_of(graph_of(NUMBERED * 5000), least=2))
-    monkeypatch.setattr(neighbours, "MOST", 4)
+    monkeypatch.setattr(neighbour_values, "MOST", 4)
     with pytest.raises(DataError, match="a sum has 4 far ends; sums take fewer"):
         exchanged(parties_of(graph_of(NUMBERED), least=2))
 
@@ -604,7 +604,7 @@ def test_values_are_shortened_to_the_norm() -> None:
     graph = graph_of(x, np.arange(40) % 3, [(0, 1)])
     for norm in (0.5, 3.0):
         for party in parties_of(graph, epsilon=1.0, norm=norm):
-            values = neighbours._values(party) / 2.0**24
+            values = neighbour_values.values_of(party) / 2.0**24
             own, length = party.data.x, np.linalg.norm(party.data.x, axis=1)
             assert (np.linalg.norm(values, axis=1) <= norm * (1 + 1e-6)).all()
             short = length <= norm

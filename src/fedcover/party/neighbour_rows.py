@@ -7,14 +7,14 @@ and their neighbours': the cosine between rows of :math:`(A + I) X`. No label an
 and nothing that differs by seed: other rows of another seed would tell more than one seed's.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fedcover.graphs.scaling import Scaling, column_sums, scaled, scaling_of
+from fedcover.graphs.scaling import column_sums, scaled, scaling_of
 from fedcover.party.data import PartyData
 from fedcover.training.plan import Features, Index
 
@@ -101,21 +101,6 @@ def on_own_scale(data: PartyData, standardise: bool) -> Features:
     columns = np.union1d(np.flatnonzero(moved), gaps)
     sums = column_sums(data.x, np.arange(len(data.y)), columns, data.missing)
     return scaled(data.x, scaling_of(sums, columns, moved), data.missing)
-
-
-def own_gaps_filled(data: PartyData, scaling: Scaling | None, x: Features) -> Features:
-    """The features as others get them: a gap has the mean of the party's own nodes.
-
-    Training fills gaps by a mean that all parties know and that differs by seed, so that a sum
-    would tell how many gaps are in it, and with two gaps among three what the third value is.
-    """
-    if scaling is None or data.missing is None or not data.missing.size:
-        return x
-    columns = np.unique(data.missing[1])
-    count, total, _ = column_sums(data.x, np.arange(len(data.y)), columns, data.missing)
-    fill = scaling.fill.copy()
-    fill[columns] = np.where(count > 0, total / np.maximum(count, 1), fill[columns])
-    return scaled(data.x, replace(scaling, fill=fill), data.missing)
 
 
 def undetermined(sums: sp.csr_array, rng: np.random.Generator) -> Index:

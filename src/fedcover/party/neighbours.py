@@ -31,23 +31,18 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fedcover import fixed_point, matching, sealing
-from fedcover.conformal import softmax
 from fedcover.conformal.protocol import Message
 from fedcover.errors import DataError, require
-from fedcover.party import neighbour_rows
+from fedcover.party import neighbour_rows, neighbour_values
 from fedcover.party.augment import augment
 from fedcover.party.neighbour_rows import on_own_scale
-from fedcover.plans import KEYS, MATCHING, SUMMARISER, SUMS
+from fedcover.plans import KEYS, MATCHING, SUMS
 from fedcover.privacy import gaussian_multiplier
-from fedcover.training.plan import Features, Index, PartyGraph
-from fedcover.training.program import hidden_layer
+from fedcover.training.plan import Index, PartyGraph
 
 if TYPE_CHECKING:
     from fedcover.party.party import Party
 
-BITS = 24  # of the fraction of a value that is added up
-MOST = 1 << 15  # a value's magnitude, and far ends of a node: their sum has room in the words
-VALUES = f"{SUMS} values"  # under which a party remembers what it adds up
 SHARED = 0.25  # how much a mean that several nodes share counts beside a node's own
 TAG = 16  # bytes that stand for a link
 
@@ -111,7 +106,7 @@ def places(party: "Party", _part: str, query: Message) -> Message:
     (row, adds), links = _rows(party), party.data.links
     assert links is not None
     place = np.where(adds, row[links.node], -1).astype(np.int32)
-    bits = 8 * np.dtype(_words(party)).itemsize
+    bits = 8 * np.dtype(neighbour_values.word(party)).itemsize
     found = {"rows": np.array([row.max(initial=-1) + 1]), "bits": np.array([bits])}
     for other, shared in sorted(_common(party).items()):
         content = place[shared].tobytes()
@@ -158,8 +153,9 @@ def _rows(party: "Party") -> tuple[Index, NDArray[np.bool_]]:
         adds = np.zeros(len(data.links.node), dtype=bool)
         added = np.stack([row[node], far, data.links.party[common]])
         adds[common[np.unique(added, axis=1, return_index=True)[1]]] = True
-        if (most := np.bincount(row[data.links.node[adds]] + 1)[1:].max(initial=0)) >= MOST:
-            raise DataError(f"a sum has {most:,} far ends; sums take fewer than {MOST:,}.")
+        most, limit = np.bincount(row[data.links.node[adds]] + 1)[1:], neighbour_values.MOST
+        if most.max(initial=0) >= limit:
+            raise DataError(f"a sum has {most.max():,} far ends; sums take fewer than {limit:,}.")
         return row, adds
 
     return party.once("rows", make)
@@ -196,7 +192,7 @@ def _terms(party: "Party", owner: int, rows: int, query: Message) -> dict[str, A
     pairs = sp.csr_array((np.ones(used.sum(), np.int64), (place[used], node[used])), shape=shape)
     if (pairs.data > 1).any():  # three times the same far end is that far end
         raise DataError("a row that another party asks for has the same far end twice.")
-    kind, values = _words(party), _values(party)
+    kind, values = neighbour_values.word(party), neighbour_values.values_of(party)
     sums, counts = (pairs @ values).astype(kind), pairs.sum(axis=1).astype(np.uint32)
     if party.config.neighbour.epsilon is not None:
         sums = sums + _noise(party, owner, sums.shape)
@@ -238,7 +234,7 @@ def receive(party: "Party", _part: str, query: Message) -> Message:
         raise DataError("the sums that came are not of the rows that were asked for.")
     enough = np.append(numbers >= party.config.neighbour.least, False)  # the last: no row
     node = np.flatnonzero(enough[row])
-    scale = numbers[:, None] * (1.0 if sums.dtype == np.uint16 else 2.0**BITS)
+    scale = numbers[:, None] * (1.0 if sums.dtype == np.uint16 else 2.0**neighbour_values.BITS)
     mean = (sums[row[node]] / scale[row[node]]).astype(np.float32)
     assert party.data.links is not None
     links = party.data.links.node[_all_common(party)]
@@ -259,57 +255,7 @@ def joined(party: "Party", graph: PartyGraph) -> PartyGraph:
     return augment(graph, features, np.stack([row, told["node"]]), told["weight"])
 
 
-# What is added up.
-
-
-def _values(party: "Party") -> Any:
-    """Of every own node, in fixed point: its features; what the shared model's hidden layer makes
-    of it; or the probabilities that this model gives its labels."""
-
-    def make() -> Any:
-        settings, graph = party.config.neighbour, party.graph
-        values = neighbour_rows.own_gaps_filled(party.data, party.scaling, graph.x)
-        if settings.values == "labels":
-            values = softmax(party.logits(SUMMARISER))
-        if settings.values == "encoding":
-            values = hidden_layer(graph, party.weights[SUMMARISER], party.plan(SUMMARISER))
-        if settings.epsilon is not None:
-            values = _clipped(values, settings.norm)
-        bits = 0 if _words(party) == np.uint16 else BITS
-        if settings.values != "features":  # once for all, whatever model may come later
-            if VALUES not in party.told:
-                party.tell(VALUES, {"values": _encoded(values, bits)})
-            return party.told[VALUES]["values"]
-        if not sp.issparse(values):
-            return _encoded(values, bits)
-        held = _encoded(values.data, bits), values.indices, values.indptr
-        return sp.csr_array(held, shape=values.shape)
-
-    return party.once("summaries", make)
-
-
-def _encoded(values: NDArray[np.floating], bits: int) -> Index:
-    if not (np.abs(values) < MOST).all():
-        raise DataError(
-            f"a feature is {np.abs(values).max():.6g}; +neighbours adds up numbers below {MOST:,}, "
-            "so bring the features to one scale: --standardise."
-        )
-    return fixed_point.encode(values, bits)
-
-
-def _clipped(values: Features, norm: float) -> Features:
-    """Rows that are longer than ``norm``, shortened to it."""
-    length = (sp.linalg if sp.issparse(values) else np.linalg).norm(values, axis=1)
-    scale = np.minimum(1.0, norm / np.maximum(length, norm))
-    return sp.diags_array(scale) @ values if sp.issparse(values) else values * scale[:, None]
-
-
-def _words(party: "Party") -> type[np.unsignedinteger | np.signedinteger]:
-    """The type of numbers that are added: features that are 0 or 1 at all parties are counted."""
-    settings = party.config.neighbour
-    counted = settings.values == "features" and settings.epsilon is None
-    bits = party.scaling is None and not party.data.numeric.any()
-    return np.uint16 if counted and bits else np.int64
+# Noise, and how often a node's values leave.
 
 
 def _noise(party: "Party", owner: int, shape: tuple[int, int]) -> Index:
@@ -320,7 +266,7 @@ def _noise(party: "Party", owner: int, shape: tuple[int, int]) -> Index:
     whole = reach * gaussian_multiplier(settings.epsilon, settings.delta)
     drawn = sealing.gaussian(_secret(party, f"noise for {owner}"), shape[0] * shape[1])
     own = whole / np.sqrt(max(others - 1, 1))
-    return fixed_point.encode(own * drawn.reshape(shape), BITS)
+    return fixed_point.encode(own * drawn.reshape(shape), neighbour_values.BITS)
 
 
 def _within_cap(party: "Party") -> NDArray[np.bool_]:
