@@ -114,7 +114,9 @@ def test_a_site_tells_its_node_its_floor_for_far_ends(
     fedcover, party: Path, given: tuple, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[list[str]] = []
-    monkeypatch.setattr(node, "run_node", lambda arguments, _port: calls.append(arguments))
+    monkeypatch.setattr(
+        node, "run_node", lambda arguments, _port, _threads: calls.append(arguments)
+    )
     assert fedcover("site", "run", party, "--insecure", "--name", "ada", *given)[0] == 0
     ((*_, flag, settings),) = calls
     assert flag == "--node-config"

@@ -1,6 +1,5 @@
 """``fedcover site`` and ``fedcover partition``: a party's folder, and its part in a federation."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -126,13 +125,9 @@ def run(
 
     Only their owner can read the files that it writes.
     """
-    import torch
-
     from fedcover.graphs.readers import read_schema_of
 
     require("flower", "fedcover site run")
-    os.umask(0o077)
-    torch.set_num_threads(threads)
     from fedcover.carriers.network.flower import free_port
     from fedcover.carriers.network.flower.node import run_node
 
@@ -149,7 +144,7 @@ def run(
     arguments += ["--insecure"] if insecure else ["--root-certificates", str(root_certificates)]
     if key is not None:
         arguments += ["--auth-supernode-private-key", str(key)]
-    run_node([*arguments, "--node-config", node], port or free_port())
+    run_node([*arguments, "--node-config", node], port or free_port(), threads)
 
 
 def partition(

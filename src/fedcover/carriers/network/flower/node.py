@@ -32,13 +32,18 @@ _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 _log = getLogger(__name__)
 
 
-def run_node(arguments: Sequence[str], port: int) -> None:
+def run_node(arguments: Sequence[str], port: int, threads: int) -> None:
     """Run ``flower-supernode`` with these arguments until it is stopped; node and site talk to
-    each other on a port of this host.
+    each other on a port of this host. The site trains with so many threads, and only their owner
+    can read the files that it writes.
 
     A SuperLink takes a node that was killed for alive until its last heartbeat is a minute old, and
     lets nobody else in with its key: a site that comes back tries again for a while.
     """
+    import torch
+
+    os.umask(0o077)
+    torch.set_num_threads(threads)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     from flwr.supernode.cli import flower_supernode
